@@ -1,0 +1,1 @@
+"""The I/O of the shared kernel: the API server, files, logs, metrics. Nothing here decides anything."""
