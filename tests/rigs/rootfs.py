@@ -143,9 +143,11 @@ def archive(codename: str) -> AptArchive:
 
 def apt_proxy_environment() -> dict[str, str]:
     """The proxies of apt's configuration as the environment variables that other programs read."""
-    printed = _output(["apt-config", "shell", "http_proxy", "Acquire::http::Proxy", "https_proxy", "Acquire::https::Proxy"])
-    pairs = (line.split("=", 1) for line in printed.splitlines() if "=" in line)
-    return {name: value.strip("'") for name, value in pairs}
+    names = ("http_proxy", "Acquire::http::Proxy", "https_proxy", "Acquire::https::Proxy")
+    pairs = (line.split("=", 1) for line in _output(["apt-config", "shell", *names]).splitlines())
+    found = {name: value.strip("'") for name, value in pairs}
+    # "DIRECT" is apt's word for no proxy; other programs would take it for a host name.
+    return {name: value for name, value in found.items() if "://" in value}
 
 
 def _debian_keyring() -> str | None:
