@@ -54,6 +54,11 @@ KOORDINATOR_STRATEGY_ANNOTATION: Final = "node.koordinator.sh/colocation-strateg
 KOORDINATOR_RECLAIM_RATIO_LABEL: Final = "node.koordinator.sh/memory-reclaim-ratio"
 KOORDINATOR_BATCH_MEMORY: Final = "kubernetes.io/batch-memory"
 
+LIMIT_RANGER_ANNOTATION: Final = "kubernetes.io/limit-ranger"
+"""Where LimitRanger tells which values it filled in."""
+KOORDINATOR_SKIP_RESOURCES_ANNOTATION: Final = "config.koordinator.sh/skip-update-resources"
+"""On a profile, any value: pods keep their resources as they were sent."""
+
 CONFIG_SOURCE_ANNOTATION: Final = "kubernetes.io/config.source"
 CONFIG_MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 CONFIG_HASH_ANNOTATION: Final = "kubernetes.io/config.hash"
@@ -68,6 +73,10 @@ IDLE_POLICY_KEY: Final = "policy.yaml"
 
 NODESLACKS_PATH: Final = f"/apis/{API_VERSION}/nodeslacks"
 PROFILES_PATH: Final = f"/apis/{API_VERSION}/colocationprofiles"
+KOORDINATOR_API_VERSION: Final = "config.koordinator.sh/v1alpha1"
+KOORDINATOR_PROFILES_PATH: Final = f"/apis/{KOORDINATOR_API_VERSION}/clustercolocationprofiles"
+PRIORITY_CLASSES_PATH: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
+NAMESPACES_PATH: Final = "/api/v1/namespaces"
 
 SCHEDULER_NAME: Final = "slackwater-scheduler"
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"

@@ -42,6 +42,8 @@ class ContainerView:
     cpu_request: Fraction | None = None
     cpu_limit: Fraction | None = None
     blocks: int = 0
+    batch_memory: int = 0
+    """Bytes requested of Koordinator's ``kubernetes.io/batch-memory``: memory that somebody else lends."""
     is_sidecar: bool = False
     """A restartable init container: it runs beside the app containers."""
 
@@ -76,6 +78,8 @@ class PodView:
     overhead_memory: int = 0
     pod_level_memory_request: int | None = None
     pod_level_memory_limit: int | None = None
+    pod_level_cpu_request: Fraction | None = None
+    pod_level_cpu_limit: Fraction | None = None
     owner: Owner | None = None
     container_ids: tuple[tuple[str, str], ...] = ()
     """(container name, runtime id without its scheme), init containers included."""
@@ -89,6 +93,11 @@ class PodView:
     @property
     def qos(self) -> Qos | None:
         return read_qos(self.labels, self.annotations).qos
+
+    @property
+    def qos_warnings(self) -> tuple[str, ...]:
+        """What was doubtful about the class: contradicting or misspelt labels."""
+        return read_qos(self.labels, self.annotations).warnings
 
     @property
     def is_be(self) -> bool:
@@ -116,13 +125,17 @@ class PodView:
         """Blocks held: only app containers ever hold any."""
         return sum(container.blocks for container in self.containers)
 
+    @property
+    def batch_memory(self) -> int:
+        """Bytes of ``kubernetes.io/batch-memory`` held by containers that run together."""
+        sidecars = (container for container in self.init_containers if container.is_sidecar)
+        return sum(container.batch_memory for container in (*self.containers, *sidecars))
+
     def block_size(self, default: int) -> int:
         """Bytes per block of this pod: written beside its blocks, else the installation's."""
-        try:
-            size = int(self.annotations.get(names.BLOCK_SIZE_ANNOTATION, ""))
-        except ValueError:
-            return default
-        return size if size > 0 else default
+        text = self.annotations.get(names.BLOCK_SIZE_ANNOTATION, "")
+        size = int(text) if len(text) < 20 and text.isascii() and text.isdigit() else 0
+        return size or default
 
     @property
     def memory_request(self) -> int:
@@ -145,19 +158,25 @@ class PodView:
         """``Guaranteed``, ``Burstable`` or ``BestEffort``, from status or computed as the API server does.
 
         Only cpu and memory count, and only positive amounts; Guaranteed needs both limits on every container, equal
-        to their requests (an absent request equals its limit).
+        to their requests (an absent request equals its limit). Pod-level resources, where given, stand for all
+        containers' (KEP-2837).
         """
         if self.reported_qos_class:
             return self.reported_qos_class
         everyone = self.containers + self.init_containers
-        amounts = [
-            (request, limit)
-            for container in everyone
-            for request, limit in (
-                (container.memory_request, container.memory_limit),
-                (container.cpu_request, container.cpu_limit),
-            )
+        amounts: list[tuple[int | Fraction | None, int | Fraction | None]] = [
+            (self.pod_level_memory_request, self.pod_level_memory_limit),
+            (self.pod_level_cpu_request, self.pod_level_cpu_limit),
         ]
+        if all(amount is None for pair in amounts for amount in pair):
+            amounts = [
+                (request, limit)
+                for container in everyone
+                for request, limit in (
+                    (container.memory_request, container.memory_limit),
+                    (container.cpu_request, container.cpu_limit),
+                )
+            ]
         if not any(request or limit for request, limit in amounts):
             return "BestEffort"
         if all(limit and (request is None or request == limit) for request, limit in amounts):
@@ -235,6 +254,12 @@ def read_pod(raw: RawObject, where: str = "") -> PodView:
         overhead_memory=memory("spec.overhead.memory", "overhead") or 0,
         pod_level_memory_request=memory("spec.resources.requests.memory", "resources", "requests"),
         pod_level_memory_limit=memory("spec.resources.limits.memory", "resources", "limits"),
+        pod_level_cpu_request=_read_amount(
+            mapping(spec, "resources", "requests").get("cpu"), "spec.resources.requests.cpu", problems
+        ),
+        pod_level_cpu_limit=_read_amount(
+            mapping(spec, "resources", "limits").get("cpu"), "spec.resources.limits.cpu", problems
+        ),
         owner=_read_owner(metadata),
         container_ids=tuple(_container_ids(status)),
         reported_qos_class=text(status, "qosClass"),
@@ -248,14 +273,6 @@ def _read_container(raw: Any, where: str, problems: list[Problem]) -> ContainerV
     requests, limits = mapping(raw, "resources", "requests"), mapping(raw, "resources", "limits")
     blocks_value = limits.get(names.RESOURCE, requests.get(names.RESOURCE))
     blocks = _read_bytes(blocks_value, f"{where}.resources.limits[{names.RESOURCE}]", problems)
-    if blocks is not None and blocks < 0:
-        problems.append(
-            Problem(
-                f"{where}.resources.limits[{names.RESOURCE}]",
-                f"is {blocks}",
-                "ask for 0 or more blocks",
-            )
-        )
     return ContainerView(
         name=text(raw, "name"),
         memory_request=_read_bytes(requests.get("memory"), f"{where}.resources.requests.memory", problems),
@@ -263,6 +280,12 @@ def _read_container(raw: Any, where: str, problems: list[Problem]) -> ContainerV
         cpu_request=_read_amount(requests.get("cpu"), f"{where}.resources.requests.cpu", problems),
         cpu_limit=_read_amount(limits.get("cpu"), f"{where}.resources.limits.cpu", problems),
         blocks=blocks or 0,
+        batch_memory=_read_bytes(
+            requests.get(names.KOORDINATOR_BATCH_MEMORY, limits.get(names.KOORDINATOR_BATCH_MEMORY)),
+            f"{where}.resources.requests[{names.KOORDINATOR_BATCH_MEMORY}]",
+            problems,
+        )
+        or 0,
         is_sidecar=text(raw, "restartPolicy") == "Always",
     )
 
@@ -281,10 +304,14 @@ def _read_bytes(value: Any, where: str, problems: list[Problem]) -> int | None:
     if value is None:
         return None
     try:
-        return parse_bytes(value)
+        amount = parse_bytes(value)
     except QuantityError as error:
         problems.append(Problem(where, str(error)))
         return None
+    if amount < 0:  # the API server refuses it too; here it would make room out of nothing
+        problems.append(Problem(where, f"is {value}, below 0", "write an amount of 0 or more"))
+        return None
+    return amount
 
 
 def _read_owner(metadata: RawObject) -> Owner | None:

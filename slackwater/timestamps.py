@@ -18,13 +18,12 @@ def parse_time(text: object) -> datetime:
     date, clock, fraction, offset = match.groups()
     zone = "+00:00" if offset in "Zz" else offset
     try:
-        moment = datetime.fromisoformat(f"{date}T{clock}.{(fraction or '0')[:6]:0<6}{zone}")
-    except ValueError as error:
+        return datetime.fromisoformat(f"{date}T{clock}.{(fraction or '0')[:6]:0<6}{zone}").astimezone(UTC)
+    except (ValueError, OverflowError) as error:  # an offset can lead out of the years 1 to 9999
         raise ValueError(f"{text!r} is not an RFC 3339 time: {error}") from error
-    return moment.astimezone(UTC)
 
 
 def format_time(moment: datetime, *, micros: bool = False) -> str:
     """``metav1.Time`` form (seconds), or ``metav1.MicroTime`` form with ``micros``."""
-    utc = moment.astimezone(UTC)
-    return utc.strftime("%Y-%m-%dT%H:%M:%S.%fZ" if micros else "%Y-%m-%dT%H:%M:%SZ")
+    naive = moment.astimezone(UTC).replace(tzinfo=None)
+    return naive.isoformat(timespec="microseconds" if micros else "seconds") + "Z"
