@@ -16,7 +16,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +37,10 @@ _TRIM = ("var/cache/apt", "var/lib/apt/lists", "var/log", "usr/share/man", "usr/
 
 #: Files that the trimming must leave as empty directories, because programs expect them.
 _KEPT_EMPTY = ("var/cache/apt", "var/lib/apt/lists", "var/log")
+
+
+#: debootstrap lives, and finds its own programs, in directories that a user's PATH may lack.
+_PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
 
 
 class RigError(Exception):
@@ -71,14 +75,6 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def need_programs(purpose: str, packages: Mapping[str, str]) -> None:
-    """Raise RigError naming every missing program and the Debian package that has it."""
-    missing = [program for program in packages if shutil.which(program) is None]
-    if missing:
-        names = " ".join(sorted({packages[program] for program in missing}))
-        raise RigError(f"{purpose} needs {', '.join(missing)}; install with: apt-get install {names}")
-
-
 def debian_root(progress: Progress) -> Path:
     """Return the directory with the root file system; make it (about a minute) where it is not cached.
 
@@ -92,12 +88,13 @@ def debian_root(progress: Progress) -> Path:
     with locked(target):
         if target.is_dir():
             return target
-        need_programs("the root file system", {"debootstrap": "debootstrap", "apt-get": "apt"})
+        if shutil.which("debootstrap", path=_PATH) is None:
+            raise RigError("the root file system needs debootstrap; install it with: apt-get install debootstrap")
         if os.geteuid() != 0:
             raise RigError("the root file system is made by debootstrap, which needs root: run as root")
         work = Path(tempfile.mkdtemp(prefix=f"{target.name}.making-", dir=target.parent))
         try:
-            _debootstrap(work / "root", archive(codename), progress)
+            _debootstrap(work / "root", archive(codename, progress), progress)
             _trim(work / "root")
             (work / "root").rename(target)
         finally:
@@ -115,11 +112,39 @@ def os_release() -> dict[str, str]:
     return fields
 
 
-def archive(codename: str) -> AptArchive:
+def archive(codename: str, progress: Progress) -> AptArchive:
     """The archive from which this machine's apt installs its own release.
 
-    `apt-get indextargets` prints one paragraph of fields per configured index, after apt has read every
-    form of its configuration (one-line and deb822 sources, mirror lists, options).
+    Raises:
+        RigError: apt knows none, even after its package lists were refreshed.
+    """
+    found = _archives(codename)
+    if not found:
+        refresh_package_lists(progress)
+        found = _archives(codename)
+    if not found:
+        raise RigError(
+            f"apt on this machine has no archive with the component main of {codename}; "
+            "add one to /etc/apt/sources.list.d and run apt-get update"
+        )
+    return found[0]
+
+
+def refresh_package_lists(progress: Progress) -> None:
+    """Run `apt-get update`, which needs root; a fresh machine has no lists at all."""
+    progress("refreshing apt's package lists")
+    done = subprocess.run(
+        ["apt-get", "update", "-q"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise RigError(f"apt-get update failed with status {done.returncode}:\n{done.stdout.strip()}")
+
+
+def _archives(codename: str) -> list[AptArchive]:
+    """The archives that have the component main of a release.
+
+    `apt-get indextargets` prints one paragraph of fields per index that apt has fetched, after apt has
+    read every form of its configuration (one-line and deb822 sources, mirror lists, options).
     """
     printed = _output(["apt-get", "indextargets", "Created-By: Packages", f"Release: {codename}"])
     found: dict[str, AptArchive] = {}
@@ -130,15 +155,9 @@ def archive(codename: str) -> AptArchive:
             continue
         before = found.get(uri)
         components = (*(before.components if before else ()), component)
-        keyring = fields.get("Signed-By") or _debian_keyring()
+        keyring = fields.get("Signed-By") or _distribution_keyring()
         found[uri] = AptArchive(uri, codename, components, keyring)
-    usable = [one for one in found.values() if "main" in one.components]
-    if not usable:
-        raise RigError(
-            f"apt on this machine has no archive with the component main of {codename}; "
-            "add one to /etc/apt/sources.list.d and run apt-get update"
-        )
-    return usable[0]
+    return [one for one in found.values() if "main" in one.components]
 
 
 def apt_proxy_environment() -> dict[str, str]:
@@ -150,13 +169,10 @@ def apt_proxy_environment() -> dict[str, str]:
     return {name: value for name, value in found.items() if "://" in value}
 
 
-def _debian_keyring() -> str | None:
-    """The keyring that debootstrap would use by itself exists only with its package installed."""
-    for name in ("debian-archive-keyring.gpg", "ubuntu-archive-keyring.gpg"):
-        path = Path("/usr/share/keyrings") / name
-        if path.is_file() and os_release().get("ID", "") in name:
-            return str(path)
-    return None
+def _distribution_keyring() -> str | None:
+    """Where the distribution keeps its keys, for sources that name no keyring of their own."""
+    path = Path(f"/usr/share/keyrings/{os_release()['ID']}-archive-keyring.gpg")
+    return str(path) if path.is_file() else None
 
 
 def _debootstrap(root: Path, source: AptArchive, progress: Progress) -> None:
@@ -171,7 +187,7 @@ def _debootstrap(root: Path, source: AptArchive, progress: Progress) -> None:
         str(root),
         source.uri,
     ]
-    environment = {**os.environ, **apt_proxy_environment(), "DEBIAN_FRONTEND": "noninteractive"}
+    environment = {**os.environ, **apt_proxy_environment(), "DEBIAN_FRONTEND": "noninteractive", "PATH": _PATH}
     log = root.parent.with_suffix(".log")
     with open(log, "wb") as output:
         done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, env=environment, check=False)
