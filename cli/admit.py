@@ -77,9 +77,9 @@ def command(
 ) -> None:
     """Print each object as the cluster would get it: one as itself, several as a List.
 
-    "-o patch" prints the JSON patch (RFC 6902) of one object, or a list of patches with their objects' names; "-o table"
-    what became of each. Profiles, Namespaces and PriorityClasses are taken as the cluster's and not printed. Reasons and
-    warnings go to standard error. An object that would be denied is left out, and the exit status is 1.
+    "-o patch" prints the JSON patch (RFC 6902) of one object, or a list of patches with their objects' names;
+    "-o table" what became of each. Profiles, Namespaces and PriorityClasses are taken as the cluster's and not printed.
+    Reasons and warnings go to standard error. An object that would be denied is left out, and the exit status is 1.
     """
     documents, known = _sorted_out(load_documents(paths), load_documents(context_paths))
     context, warnings = _read_context(known, Settings(block_size, scheduler_name))

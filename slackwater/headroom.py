@@ -151,9 +151,6 @@ def compute(
         raise ValueError(f"block size {block_size} is not above 0")
     attribution = attribute(reading, pods)
     warnings = [*policy.warnings, *reading.warnings, *attribution.warnings]
-    warnings.extend(
-        f"pod {sampled.pod.key}: {warning}" for sampled in attribution.pods for warning in sampled.pod.qos_warnings
-    )
     lending = policy.lending
     margin = reading.capacity * lending.margin_percent // 100
     measured_system = reading.in_use - sum(sample.used for sample in reading.pods)
@@ -176,6 +173,9 @@ def compute(
         numa = _numa_headrooms(attribution, reading, policy, block_size, system + online, system + measured, blocks)
         blocks = sum(part.blocks for part in numa)
     reasons = _refusals(node, policy)
+    if reasons:
+        blocks = 0
+        numa = tuple(replace(part, blocks=0) for part in numa)
     return Headroom(
         node=reading.node,
         block_size=block_size,
@@ -187,7 +187,7 @@ def compute(
         lendable=lendable,
         cap=cap,
         line=line,
-        blocks=0 if reasons else blocks,
+        blocks=blocks,
         lent=lent_blocks(attribution, block_size),
         reasons=reasons,
         numa=numa,

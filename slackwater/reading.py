@@ -93,7 +93,8 @@ def attribute(reading: MemoryReading, pods: Sequence[PodView]) -> Attribution:
     """Give each sample to its pod.
 
     A pod is of this node if it is bound to it, or if it is bound nowhere but was measured here. A sample whose uid is
-    another than the listed pod's is of an earlier pod of that name, and unlisted.
+    another than the listed pod's is of an earlier pod of that name, and unlisted. Warnings name unlisted samples and
+    pods whose class is doubtful.
     """
     by_uid = {pod.uid: pod for pod in pods if pod.uid}
     by_name = {(pod.namespace, pod.name): pod for pod in pods}
@@ -123,6 +124,7 @@ def attribute(reading: MemoryReading, pods: Sequence[PodView]) -> Attribution:
     present = sorted(
         (pod for pod in pods if pod.node_name == reading.node or (not pod.node_name and _name(pod) in owned)), key=_name
     )
+    warnings.extend(f"pod {pod.key}: {warning}" for pod in present for warning in pod.qos_warnings)
     return Attribution(
         tuple(SampledPod(pod, owned.get(_name(pod))) for pod in present), tuple(unlisted), tuple(warnings)
     )

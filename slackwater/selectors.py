@@ -21,6 +21,9 @@ class Requirement:
     operator: str
     values: frozenset[str]
 
+    def __str__(self) -> str:
+        return f"{self.key} {self.operator}" + (f" ({', '.join(sorted(self.values))})" if self.values else "")
+
     def matches(self, labels: Mapping[str, str]) -> bool:
         present = self.key in labels
         match self.operator:

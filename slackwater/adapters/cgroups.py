@@ -271,7 +271,7 @@ def _read_existing(file: Path) -> str:
 
 def _write(file: Path, text: str) -> None:
     """One write(2): Python's buffered files report EBUSY at close, where it is easily lost."""
-    descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
+    descriptor = os.open(file, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
     try:
         os.write(descriptor, text.encode("ascii"))
     finally:

@@ -108,6 +108,18 @@ def load_yaml_text(text: str, where: str) -> list[Any]:
         raise InputError([Problem(where, f"is not usable YAML: {error}", "write plain Kubernetes objects")]) from error
 
 
+def load_single_document(text: str, where: str) -> Any:
+    """The one document of a YAML text, such as a policy in a ConfigMap.
+
+    Raises:
+        InputError: it is not YAML, or not one document.
+    """
+    documents = load_yaml_text(text, where)
+    if len(documents) != 1:
+        raise InputError([Problem(where, f"holds {len(documents)} documents", "write one")])
+    return documents[0]
+
+
 def load_documents(paths: Iterable[str]) -> list[Document]:
     """All objects in files, folders (their ``.yaml .yml .json``, by name) and ``-`` (standard input); Lists unwrapped.
 

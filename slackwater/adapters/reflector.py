@@ -109,9 +109,9 @@ class Reflector:
         items, version = self._client.list(
             self.path, label_selector=self._label_selector, field_selector=self._field_selector
         )
-        self._absent = False
         self._heard_at = datetime.now(UTC)
         self._replace(items)
+        self._absent = False
         self.synced.set()
         return version
 

@@ -165,6 +165,7 @@ def parse_colocation(data: Mapping[str, Any] | None) -> tuple[ColocationPolicy, 
     """
     data = data or {}
     reader = _Reader()
+    reader.unknown(data, "", (names.SLO_COLOCATION_KEY, names.SLO_THRESHOLD_KEY, *_PEER_KEYS))
     policy = DEFAULT_POLICY
     if names.SLO_COLOCATION_KEY in data:
         key = names.SLO_COLOCATION_KEY
@@ -313,25 +314,21 @@ def _boolean(value: Any) -> bool:
     return value
 
 
-def _whole(low: int | None = None, high: int | None = None) -> _Check:
+def _whole(low: int, high: int | None = None) -> _Check:
     def check(value: Any) -> int:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool):
             raise ValueError(f"is {json.dumps(value)}, not a whole number", f"write {_range_text(low, high)}")  # noqa: TRY004
-        if (low is not None and value < low) or (high is not None and value > high):
+        if value < low or (high is not None and value > high):
             raise ValueError(f"is {value}, out of range", f"write {_range_text(low, high)}")
         return value
 
     return check
 
 
-def _range_text(low: int | None, high: int | None) -> str:
-    if low is not None and high is not None:
-        return f"a whole number from {low} to {high}"
-    if low is not None:
-        return f"a whole number of {low} or more"
-    return "a whole number" if high is None else f"a whole number of {high} or less"
+def _range_text(low: int, high: int | None) -> str:
+    return f"a whole number of {low} or more" if high is None else f"a whole number from {low} to {high}"
 
 
 def _share(value: Any) -> float:
@@ -346,6 +343,15 @@ def _policy(value: Any) -> CalculatePolicy:
     return CalculatePolicy(value)
 
 
+_PEER_KEYS = (
+    "resource-qos-config",
+    "cpu-burst-config",
+    "system-config",
+    "host-application-config",
+    "cpu-normalization-config",
+    "resource-amplification-config",
+)
+"""Koordinator's other keys of the ConfigMap: known, and without a meaning here."""
 _INT32 = (-(2**31), 2**31 - 1)
 _LENDING_FIELDS: dict[str, _Check] = {
     "enable": _boolean,
@@ -412,7 +418,8 @@ class _Reader:
             if key not in known:
                 close = difflib.get_close_matches(key, known, n=1)
                 remedy = f"did you mean {close[0]}?" if close else "remove it, or check its spelling"
-                self.warnings.append(Problem(f"{where}.{key}", "is not a known field and has no effect", remedy))
+                what = "is not a known field and has no effect"
+                self.warnings.append(Problem(f"{where}.{key}" if where else str(key), what, remedy))
 
     def fields(
         self, raw: Mapping[str, Any], where: str, checks: Mapping[str, _Check], known: Sequence[str] = ()
