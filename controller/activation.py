@@ -1,0 +1,77 @@
+"""Put the webhook's rules in force, and keep them: only once the CA is in place and an endpoint has answered.
+
+The chart ships the MutatingWebhookConfiguration empty and its rules in a ConfigMap. A rule that is active before a
+webhook can answer would refuse every best-effort pod, so the leader asks the Service for ``/readyz`` over TLS, with our
+own CA, before it writes them. Later it repairs what somebody changed; it does not take rules away when the webhook is
+down, because best-effort pods must not slip through as ordinary ones.
+"""
+
+import base64
+import ssl
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import urllib3
+
+from slackwater.adapters.documents import load_single_document
+from slackwater.adapters.kube import KubeClient
+from slackwater.errors import InputError, Problem
+from slackwater.objects import string_map, text
+
+RULES_KEY = "webhooks.yaml"
+_PROBE_TIMEOUT_S = 2.0
+
+
+def rules_to_write(
+    current: Sequence[Mapping[str, Any]], wished: Sequence[Mapping[str, Any]], ca_bundle: bytes
+) -> list[dict[str, Any]] | None:
+    """The webhooks to write, or None where those in force hold all that is wished.
+
+    Fields that the API server has filled in by default do not count as a difference.
+    """
+    encoded = base64.b64encode(ca_bundle).decode("ascii")
+    complete = [{**rule, "clientConfig": {**rule.get("clientConfig", {}), "caBundle": encoded}} for rule in wished]
+    return None if len(current) == len(complete) and all(map(_holds, current, complete)) else complete
+
+
+def _holds(actual: Any, wished: Any) -> bool:
+    if isinstance(wished, Mapping):
+        return isinstance(actual, Mapping) and all(_holds(actual.get(key), value) for key, value in wished.items())
+    if isinstance(wished, list):
+        return isinstance(actual, list) and len(actual) == len(wished) and all(map(_holds, actual, wished))
+    return bool(actual == wished)
+
+
+def read_rules(config_map: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
+    """The wished webhooks of the ConfigMap.
+
+    Raises:
+        InputError: the key is missing or does not hold a list of webhooks.
+    """
+    rules = load_single_document(string_map(config_map, "data").get(RULES_KEY, ""), f"{where}: {RULES_KEY}")
+    if not isinstance(rules, list):
+        raise InputError([Problem(f"{where}: {RULES_KEY}", "is not a list of webhooks", "reinstall the chart")])
+    return rules
+
+
+def service_answers(client: KubeClient, namespace: str, service: str, ca_bundle: bytes) -> str:
+    """Why no endpoint of the Service answers ``/readyz`` with a certificate of ours; empty if one does.
+
+    The Service is called by its cluster address, so that no cluster DNS is needed.
+
+    Raises:
+        ApiError: the Service cannot be read.
+    """
+    address = text(client.get(f"/api/v1/namespaces/{namespace}/services/{service}"), "spec", "clusterIP")
+    name = f"{service}.{namespace}.svc"
+    context = ssl.create_default_context(cadata=ca_bundle.decode("ascii"))
+    pool = urllib3.HTTPSConnectionPool(
+        address, 443, ssl_context=context, server_hostname=name, assert_hostname=name, maxsize=1, retries=False
+    )
+    try:
+        answer = pool.request("GET", "/readyz", timeout=_PROBE_TIMEOUT_S, headers={"Host": name})
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        return f"{name} does not answer: {error}"
+    finally:
+        pool.close()
+    return "" if answer.status == 200 else f"{name} is not ready: {answer.data[:200].decode(errors='replace')}"
