@@ -1,9 +1,9 @@
 """Which idle workloads are suspended now, which are kept, and why: the same for production and ``slackwater idle``.
 
 An object is suspended when its condition ``Idle`` is True and has been so for *longer* than the type's ``idleTimeout``,
-counted from the latest of: the condition's ``lastTransitionTime``, the object's creation, and the moment a person
-resumed it. A resume leaves the old condition in place for a while; without the last rule the object would be suspended
-again at once. Unknown is never idle, and nothing that lies in the future is believed.
+counted from the condition's ``lastTransitionTime`` or, if that is later, from the moment a person resumed the object.
+A resume leaves the old condition in place for a while; without the second rule the object would be suspended again at
+once. Unknown is never idle, and nothing that lies in the future is believed.
 """
 
 from collections.abc import Mapping
@@ -109,8 +109,7 @@ def decide(kind: IdleKind, policy: TypePolicy, raw: RawObject, now: datetime, *,
     changed_at = _time(text(condition, "lastTransitionTime"))
     if changed_at is None:
         return row(Action.KEEP, Reason.UNKNOWN, None, "its condition Idle has no usable lastTransitionTime")
-    created_at = _time(text(raw, "metadata", "creationTimestamp"))
-    since = max(moment for moment in (changed_at, created_at, resumed_at) if moment is not None)
+    since = changed_at if resumed_at is None else max(changed_at, resumed_at)
     due_at = since + timeout
     idle_for = int((now - since) / timedelta(seconds=1))
     if since > now:

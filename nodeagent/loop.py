@@ -430,6 +430,8 @@ class Agent:
         if found is None:
             return
         self._published = mapping(found, "status")
+        self._status = None  # whatever was rendered before knew nothing of this
+        self._hurry.set()
         try:
             remembered = read_nodeslack(found).avoiding
         except InputError as error:
@@ -437,7 +439,6 @@ class Agent:
             return
         for entry in evict.still_avoiding(remembered, datetime.now(UTC)):
             self._avoiding = evict.avoid(self._avoiding, entry.owner, entry.until, entry.reason)
-        self._hurry.set()
 
     async def _publish(self) -> None:
         self._publish_now.clear()

@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -59,6 +59,16 @@ class Books:
             self.version += 1
             self._changed.notify_all()
         return True
+
+    async def assign(self, ids: Sequence[str], at_s: float) -> None:
+        """The kubelet has given these ids away. Cheap where all were on offer: then the list stays as it is."""
+        self.allocations += 1
+        before = self._ledger.blocks
+        assigned = self._ledger.assign(ids, at_s)
+        if all(name in before and before[name].healthy for name in ids):
+            self._ledger = assigned
+        else:
+            await self.replace(assigned)
 
     async def wait_beyond(self, version: int) -> int:
         """Return as soon as the list is newer than ``version``."""
@@ -153,8 +163,7 @@ class DevicePlugin:
         began = time.perf_counter()
         containers = wire.decode_allocate_request(request)
         ids = [name for container in containers for name in container]
-        await self._books.replace(self._books.ledger.assign(ids, time.monotonic()))
-        self._books.allocations += 1
+        await self._books.assign(ids, time.monotonic())
         answer = wire.encode_allocate_response(environment(len(names), self._block_size) for names in containers)
         seconds = time.perf_counter() - began
         self._metrics.plugin_seconds.labels("Allocate").observe(seconds)

@@ -1,6 +1,5 @@
 """Limits are put back as the blocks say, whoever changed them; v1 and v2, both drivers."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,12 @@ FORMS = [(version, driver) for version in Version for driver in Driver]
 
 
 @pytest.fixture(params=FORMS, ids=lambda form: f"{form[0]}-{form[1]}")
-def formed(rig: NodeRig, request: pytest.FixtureRequest) -> Iterator[NodeRig]:
+def formed(rig: NodeRig, request: pytest.FixtureRequest) -> NodeRig:
     """The rig with its kernel's files in every form."""
     version, driver = request.param
     rig.files = HostFiles(rig.directory / "other-host", version, driver, "/kubelet")
     rig.files.machine(8 * GIB, GIB)
-    yield rig
+    return rig
 
 
 def _with_container(rig: NodeRig, name: str, blocks: int, limit: int | None) -> tuple[Path, Path]:

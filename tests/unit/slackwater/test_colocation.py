@@ -291,6 +291,11 @@ def test_the_ledger_rule_needs_all_its_fields() -> None:
             id="prod-pods-are-safe",
         ),
         pytest.param(
+            slo_config(threshold={"clusterStrategy": {"evictEnabledPriorityThreshold": 2**31}}),
+            "resource-threshold-config.clusterStrategy.evictEnabledPriorityThreshold",
+            id="beyond-32-bits",
+        ),
+        pytest.param(
             slo_config(
                 threshold={
                     "clusterStrategy": {
@@ -329,6 +334,7 @@ def test_every_problem_of_both_keys_is_reported_at_once() -> None:
     ("data", "where", "hint"),
     [
         (slo_config({"enabled": True}), "colocation-config.enabled", "did you mean enable?"),
+        ({"colocation-confg": "{}"}, "colocation-confg", "did you mean colocation-config?"),
         (slo_config({"nodeConfigs": [{"nodeSelector": {}, "x": 1}]}), "colocation-config.nodeConfigs[0].x", "remove"),
         (
             slo_config(threshold={"clusterStrategie": {}}),

@@ -205,6 +205,9 @@ def test_margin_and_cap(colocation: dict[str, Any], margin: int, lendable: int) 
     found = sum_of(reading(capacity="100G", used="10G"), config=slo_config({"enable": True, **colocation}))
     assert (found.margin, found.lendable) == (margin, lendable)
     assert found.blocks == max(0, min(lendable, 95 * G - BLOCK - 10 * G) // BLOCK)
+    assert found.as_terms().get("cap") == (
+        colocation["batchMemoryThresholdPercent"] * G if found.cap is not None else None
+    )
 
 
 def test_the_margin_is_cut_to_whole_bytes() -> None:
@@ -394,7 +397,7 @@ def test_never_more_blocks_than_every_term_allows(data: st.DataObject) -> None:
         assert found.system + found.online + found.blocks * BLOCK <= found.line
     assert found.lent + found.free == found.blocks
     assert min(found.margin, found.system, found.online, found.lent) >= 0
-    if found.numa and found.enabled:
+    if found.numa:
         assert sum(part.blocks for part in found.numa) == found.blocks
 
 

@@ -147,35 +147,45 @@ def test_staleness_in_both_directions(age: int, stale: bool) -> None:
     assert read_nodeslack(slack_of(status_of())).is_stale(READ_AT + timedelta(seconds=age)) is stale
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        *(
-            (path, value)
-            for path in (
-                "blockSize", "memory.capacity", "memory.used", "memory.system", "memory.online", "memory.margin",
-                "blocks.total", "blocks.lendable", "blocks.lent", "eviction.thresholdPercent", "eviction.release",
-            )
-            for value in (None, -1, "5", 1.5, float("nan"), True, [], {})
-        ),
-        *(("memory.lendable", value) for value in (None, "5", float("inf"))),
-        *(("blocks.free", value) for value in (None, "100", 101, float("nan"))),
-        *(("memory.line", value) for value in ("5", float("nan"))),
-        *(("mode", value) for value in (None, "", "LEND", 1)),
-        *(("enabled", value) for value in (None, "true", 1)),
-        *(("eviction.enabled", value) for value in (None, "true", 1)),
-        *(("time", value) for value in (None, "", 0, "yesterday")),
-        *(("eviction.usedPercent", value) for value in ("x", -1.0, float("nan"), float("inf"))),
-        ("blockSize", 0),
-        ("memory.capacity", 0),
-        ("blocks.total", 10**9),
-        ("blocks", None),
-        ("memory", []),
-        ("eviction", None),
-        ("avoiding", [{"owner": "x"}]),
-        ("avoiding", ["x"]),
-    ],
-)  # fmt: skip
+NO_AMOUNTS: tuple[Any, ...] = (None, -1, "5", 1.5, float("nan"), True, [], {})
+GARBAGE: list[tuple[str, Any]] = [
+    *(
+        (path, value)
+        for path in (
+            "blockSize",
+            "memory.capacity",
+            "memory.used",
+            "memory.system",
+            "memory.online",
+            "memory.margin",
+            "blocks.total",
+            "blocks.lendable",
+            "blocks.lent",
+            "eviction.thresholdPercent",
+            "eviction.release",
+        )
+        for value in NO_AMOUNTS
+    ),
+    *(("memory.lendable", value) for value in (None, "5", float("inf"))),
+    *(("blocks.free", value) for value in (None, "100", 101, float("nan"))),
+    *(("memory.line", value) for value in ("5", float("nan"))),
+    *(("mode", value) for value in (None, "", "LEND", 1)),
+    *(("enabled", value) for value in (None, "true", 1)),
+    *(("eviction.enabled", value) for value in (None, "true", 1)),
+    *(("time", value) for value in (None, "", 0, "yesterday")),
+    *(("eviction.usedPercent", value) for value in ("x", -1.0, float("nan"), float("inf"))),
+    ("blockSize", 0),
+    ("memory.capacity", 0),
+    ("blocks.total", 10**9),
+    ("blocks", None),
+    ("memory", []),
+    ("eviction", None),
+    ("avoiding", [{"owner": "x"}]),
+    ("avoiding", ["x"]),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), GARBAGE)
 def test_garbage_is_refused_with_its_path(path: str, value: Any) -> None:
     status = copy.deepcopy(status_of())
     place: Any = status

@@ -283,7 +283,7 @@ def test_the_order(need: str, pods: list[PodBuilder], victims: list[str]) -> Non
     assert names_of(plan_of(measured, pods[::-1])) == victims
 
 
-@pytest.mark.parametrize("value", ["", "high", "1.5", "99999999999", " 1", "٣"])
+@pytest.mark.parametrize("value", ["", "high", "1.5", "99999999999", "9999999999", " 1", "+-5", "٣"])
 def test_an_unreadable_evict_priority_counts_as_0_with_a_warning(value: str) -> None:
     plan = plan_of(
         over_by(5 * G), [with_evict_priority(be("a", "5G"), value), with_evict_priority(be("b", "5G"), "-1")]
