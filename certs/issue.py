@@ -28,13 +28,19 @@ class KeyPair:
         return "KeyPair(...)"
 
 
-def new_ca(now: datetime) -> KeyPair:
-    """A self-signed CA that may sign leaves only."""
+def new_ca(domains: Iterable[str], now: datetime) -> KeyPair:
+    """A self-signed CA that may sign leaves only, and only for DNS names at or below ``domains``.
+
+    Addresses are not constrained (RFC 5280 section 4.2.1.10: each form of name stands for itself): a Service's address
+    is not known beforehand and may change.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "slackwater-ca")])
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"slackwater-ca {now:%Y-%m-%d}")])
+    permitted = [x509.DNSName(domain) for domain in sorted(domains)]
     builder = (
         _builder(name, name, key.public_key(), now, now + CA_LIFETIME)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.NameConstraints(permitted, None), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
@@ -63,11 +69,11 @@ def new_leaf(ca: KeyPair, names: Iterable[str], now: datetime) -> KeyPair:
 
 
 def read_ca(pair: KeyPair | None) -> Certificate | None:
-    """What matters of a CA; None where it is missing, unreadable, or its key is another's."""
+    """What matters of a CA; None where it is missing, unreadable, not a CA's, or its key is another's."""
     certificate = _load(pair)
-    if certificate is None or pair is None or not _key_fits(certificate, pair.key):
+    if certificate is None or pair is None or not _key_fits(certificate, pair.key) or not _may_sign(certificate):
         return None
-    return Certificate(certificate.not_valid_before_utc, certificate.not_valid_after_utc)
+    return Certificate(certificate.not_valid_before_utc, certificate.not_valid_after_utc, _permitted(certificate))
 
 
 def read_leaf(pair: KeyPair | None, ca: KeyPair | None) -> Certificate | None:
@@ -92,6 +98,15 @@ def names_of(certificate: x509.Certificate) -> frozenset[str]:
     dns = extension.value.get_values_for_type(x509.DNSName)
     addresses = extension.value.get_values_for_type(x509.IPAddress)
     return frozenset([*dns, *map(str, addresses)])
+
+
+def _permitted(certificate: x509.Certificate) -> frozenset[str] | None:
+    try:
+        extension = certificate.extensions.get_extension_for_class(x509.NameConstraints)
+    except x509.ExtensionNotFound:
+        return None
+    permitted = [name.value for name in extension.value.permitted_subtrees or () if isinstance(name, x509.DNSName)]
+    return frozenset(permitted) or None
 
 
 def bundle(certificates: Iterable[bytes], now: datetime) -> bytes:
@@ -170,6 +185,13 @@ def _key_fits(certificate: x509.Certificate, key: bytes) -> bool:
     try:
         return _private_key(key).public_key() == certificate.public_key()
     except (ValueError, TypeError):
+        return False
+
+
+def _may_sign(certificate: x509.Certificate) -> bool:
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except (x509.ExtensionNotFound, ValueError):
         return False
 
 

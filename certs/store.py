@@ -1,20 +1,22 @@
 """The certificates in the cluster: two Secrets, written only when ``certs.decide`` says so.
 
-``slackwater-ca`` holds the CA with its key and is mounted nowhere. ``slackwater-tls`` holds the serving certificate,
-its key and the bundle (``ca.crt``) that clients verify it with; the webhook and the extender mount it. Two leaders at
-once are harmless: a Secret is created or replaced with its resourceVersion, and the loser reads what the winner wrote.
+``slackwater-ca`` holds the CA with its key (``tls.crt``, ``tls.key``), from two thirds of its life on its successor
+(``next.crt``, ``next.key``), and older CAs without keys (``previous.crt``); it is mounted nowhere, and no key in it goes
+anywhere else. ``slackwater-tls`` holds the serving certificate, its key and the bundle (``ca.crt``) that clients verify
+it with; the webhook and the extender mount it. Two leaders at once are harmless: a Secret is created or replaced with
+its resourceVersion, and the loser reads what the winner wrote.
 """
 
 import base64
 import binascii
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, assert_never
 
 from certs import issue
-from certs.decide import Action, decide
+from certs.decide import Action, Decision, Found, decide
 from certs.issue import KeyPair
 from slackwater.adapters.kube import Conflict, KubeClient, NotFound
 from slackwater.adapters.logs import kv
@@ -32,6 +34,8 @@ class Names:
     ca_secret: str
     tls_secret: str
     served: frozenset[str]
+    domains: frozenset[str]
+    """DNS names at or below which the CA may sign at all; they cover ``served``."""
 
 
 def service_names(service: str, namespace: str) -> frozenset[str]:
@@ -44,7 +48,7 @@ def ensure(client: KubeClient, names: Names, now: datetime) -> bytes:
     """Make sure that valid certificates are in place; the CA bundle (PEM) that clients must trust.
 
     Raises:
-        ApiError: the API server refused or was away; nothing half-made is left behind.
+        ApiError: the API server refused or was away; what was written so far is complete in itself.
     """
     for _ in range(_TRIES):
         try:
@@ -57,25 +61,68 @@ def ensure(client: KubeClient, names: Names, now: datetime) -> bytes:
 def _ensure_once(client: KubeClient, names: Names, now: datetime) -> bytes:
     ca_secret = _read(client, names.namespace, names.ca_secret)
     tls_secret = _read(client, names.namespace, names.tls_secret)
-    ca, leaf = _pair_of(ca_secret), _pair_of(tls_secret)
-    known = [_value(ca_secret, "tls.crt"), _value(tls_secret, "ca.crt")]
-    decision = decide(issue.read_ca(ca), issue.read_leaf(leaf, ca), names.served, now)
-    wanted = issue.bundle(known, now)
-    if decision.action is Action.KEEP and wanted == _value(tls_secret, "ca.crt"):
-        return wanted
-    if decision.action is Action.REPLACE or ca is None:
-        ca = issue.new_ca(now)
-        # The CA first: a leaf without its CA's key could never be renewed.
-        _write(client, names.namespace, names.ca_secret, ca_secret, {"tls.crt": ca.certificate, "tls.key": ca.key})
-    if decision.action is not Action.KEEP or leaf is None:
-        leaf = issue.new_leaf(ca, names.served, now)
-    bundle = issue.bundle([ca.certificate, *known], now)
-    _write(
-        client, names.namespace, names.tls_secret, tls_secret,
-        {"tls.crt": leaf.certificate, "tls.key": leaf.key, "ca.crt": bundle},
-    )  # fmt: skip
-    _LOG.info("certificates written", extra=kv(action=decision.action, reason=decision.reason))
+    ca, successor, leaf = _pair_of(ca_secret, "tls"), _pair_of(ca_secret, "next"), _pair_of(tls_secret, "tls")
+    found = Found(issue.read_ca(ca), issue.read_leaf(leaf, ca), issue.read_ca(successor))
+    decision = decide(found, names.served, now)
+
+    authority = _next_authority(decision, _Authority(ca, successor, _value(ca_secret, "previous.crt")), names, now)
+    if found.ca is None:
+        # Our own Secret is lost: whoever still serves a certificate of the lost CA must stay trusted meanwhile.
+        authority = replace(authority, previous=authority.previous + _value(tls_secret, "ca.crt"))
+    bundle = issue.bundle(authority.certificates(), now)
+    if decision.action in (Action.KEEP, Action.PREPARE) and leaf is not None:
+        new_leaf = leaf
+    else:
+        new_leaf = issue.new_leaf(authority.signer(), names.served, now)
+
+    # The CA first: a leaf without its CA's key could never be renewed.
+    wrote_ca = _write(client, names.namespace, names.ca_secret, ca_secret, authority.as_data(now))
+    serving = {"tls.crt": new_leaf.certificate, "tls.key": new_leaf.key, "ca.crt": bundle}
+    wrote_tls = _write(client, names.namespace, names.tls_secret, tls_secret, serving)
+    if wrote_ca or wrote_tls:
+        _LOG.info("certificates written", extra=kv(action=decision.action, reason=decision.reason))
     return bundle
+
+
+@dataclass(frozen=True, slots=True)
+class _Authority:
+    """What ``slackwater-ca`` holds. ``previous`` is the PEM of older CAs, without keys."""
+
+    ca: KeyPair | None
+    successor: KeyPair | None
+    previous: bytes
+
+    def signer(self) -> KeyPair:
+        if self.ca is None:
+            raise ValueError("there is no CA to sign with")
+        return self.ca
+
+    def certificates(self) -> list[bytes]:
+        """All that clients must trust, the signing one first."""
+        return [*(pair.certificate for pair in (self.ca, self.successor) if pair is not None), self.previous]
+
+    def as_data(self, now: datetime) -> dict[str, bytes]:
+        data = {"tls.crt": self.signer().certificate, "tls.key": self.signer().key}
+        if self.successor is not None:
+            data |= {"next.crt": self.successor.certificate, "next.key": self.successor.key}
+        previous = issue.bundle([self.previous], now)
+        return data | ({"previous.crt": previous} if previous else {})
+
+
+def _next_authority(decision: Decision, held: _Authority, names: Names, now: datetime) -> _Authority:
+    """The CAs after ``decision``."""
+    retired = held.previous + (b"" if held.ca is None else held.ca.certificate)
+    match decision.action:
+        case Action.PREPARE:
+            return replace(held, successor=issue.new_ca(names.domains, now))
+        case Action.PROMOTE:
+            return _Authority(held.successor, None, retired)
+        case Action.REPLACE:
+            return _Authority(issue.new_ca(names.domains, now), None, retired)
+        case Action.KEEP | Action.RENEW:
+            return held
+        case _:
+            assert_never(decision.action)
 
 
 def _read(client: KubeClient, namespace: str, name: str) -> dict[str, Any] | None:
@@ -92,14 +139,15 @@ def _value(secret: Mapping[str, Any] | None, key: str) -> bytes:
         return b""
 
 
-def _pair_of(secret: Mapping[str, Any] | None) -> KeyPair | None:
-    certificate, key = _value(secret, "tls.crt"), _value(secret, "tls.key")
+def _pair_of(secret: Mapping[str, Any] | None, name: str) -> KeyPair | None:
+    certificate, key = _value(secret, f"{name}.crt"), _value(secret, f"{name}.key")
     return KeyPair(certificate, key) if certificate and key else None
 
 
 def _write(
     client: KubeClient, namespace: str, name: str, old: Mapping[str, Any] | None, data: Mapping[str, bytes]
-) -> None:
+) -> bool:
+    """Create or replace a Secret; False where it holds ``data`` already."""
     encoded = {key: base64.b64encode(value).decode("ascii") for key, value in data.items()}
     path = f"/api/v1/namespaces/{namespace}/secrets"
     if old is None:
@@ -111,5 +159,8 @@ def _write(
             "data": encoded,
         }
         client.create(path, secret)
+    elif old.get("data") == encoded:
+        return False
     else:
         client.replace(f"{path}/{name}", {**old, "data": encoded})
+    return True

@@ -16,7 +16,7 @@ import urllib3
 from slackwater.adapters.documents import load_single_document
 from slackwater.adapters.kube import KubeClient
 from slackwater.errors import InputError, Problem
-from slackwater.objects import string_map, text
+from slackwater.objects import integer, mapping, sequence, string_map, text
 
 RULES_KEY = "webhooks.yaml"
 _PROBE_TIMEOUT_S = 2.0
@@ -49,7 +49,7 @@ def read_rules(config_map: Mapping[str, Any], where: str) -> list[dict[str, Any]
         InputError: the key is missing or does not hold a list of webhooks.
     """
     rules = load_single_document(string_map(config_map, "data").get(RULES_KEY, ""), f"{where}: {RULES_KEY}")
-    if not isinstance(rules, list):
+    if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
         raise InputError([Problem(f"{where}: {RULES_KEY}", "is not a list of webhooks", "reinstall the chart")])
     return rules
 
@@ -57,16 +57,18 @@ def read_rules(config_map: Mapping[str, Any], where: str) -> list[dict[str, Any]
 def service_answers(client: KubeClient, namespace: str, service: str, ca_bundle: bytes) -> str:
     """Why no endpoint of the Service answers ``/readyz`` with a certificate of ours; empty if one does.
 
-    The Service is called by its cluster address, so that no cluster DNS is needed.
+    The Service is called by its cluster address and first port, so that no cluster DNS is needed.
 
     Raises:
         ApiError: the Service cannot be read.
     """
-    address = text(client.get(f"/api/v1/namespaces/{namespace}/services/{service}"), "spec", "clusterIP")
+    spec = mapping(client.get(f"/api/v1/namespaces/{namespace}/services/{service}"), "spec")
+    address = text(spec, "clusterIP")
+    port = next((port for one in sequence(spec, "ports") if (port := integer(one, "port"))), 443)
     name = f"{service}.{namespace}.svc"
     context = ssl.create_default_context(cadata=ca_bundle.decode("ascii"))
     pool = urllib3.HTTPSConnectionPool(
-        address, 443, ssl_context=context, server_hostname=name, assert_hostname=name, maxsize=1, retries=False
+        address, port, ssl_context=context, server_hostname=name, assert_hostname=name, maxsize=1, retries=False
     )
     try:
         answer = pool.request("GET", "/readyz", timeout=_PROBE_TIMEOUT_S, headers={"Host": name})

@@ -18,6 +18,11 @@ from slackwater.objects import RawObject, mapping, sequence, string_map, text
 from slackwater.policy.idle import TypePolicy
 from slackwater.timestamps import format_time, parse_time
 
+JUMP_HOLD_S = 3600.0
+"""Long enough for a time service or a person to set a wrong clock right."""
+_JUMP = timedelta(seconds=10)
+"""Between two turns of a loop; corrections by a time service are far slower."""
+
 
 class Action(StrEnum):
     """What to do with an object."""
@@ -91,11 +96,9 @@ def decide(kind: IdleKind, policy: TypePolicy, raw: RawObject, now: datetime, *,
     if mapping(raw, "spec").get("suspend") is True:
         return row(Action.KEEP, Reason.SUSPENDED, None, "spec.suspend is true already")
     resumed_at = _time(annotations.get(names.RESUMED_AT_ANNOTATION))
-    suspended_at = _time(annotations.get(names.SUSPENDED_AT_ANNOTATION))
-    resume_is_new = seen_suspended or (suspended_at is not None and (resumed_at is None or resumed_at < suspended_at))
-    if resume_is_new:
+    if seen_suspended or _is_resumed_unrecorded(annotations, resumed_at):
         return row(
-            Action.KEEP, Reason.RESUMED, now + timeout,
+            Action.KEEP, Reason.RESUMED, _after(now, timeout),
             f"somebody resumed it; its {policy.idle_timeout_s} s start anew", resume=True,
         )  # fmt: skip
     if annotations.get(names.EXCLUDE_ANNOTATION, "false").lower() != "false":
@@ -110,7 +113,7 @@ def decide(kind: IdleKind, policy: TypePolicy, raw: RawObject, now: datetime, *,
     if changed_at is None:
         return row(Action.KEEP, Reason.UNKNOWN, None, "its condition Idle has no usable lastTransitionTime")
     since = changed_at if resumed_at is None else max(changed_at, resumed_at)
-    due_at = since + timeout
+    due_at = _after(since, timeout)
     idle_for = int((now - since) / timedelta(seconds=1))
     if since > now:
         return row(Action.KEEP, Reason.FUTURE, due_at, f"it is idle since {format_time(since)}, which is in the future")
@@ -131,7 +134,7 @@ def suspension_patch(raw: RawObject, row: Row, policy: TypePolicy, now: datetime
         "metadata": {
             "resourceVersion": text(raw, "metadata", "resourceVersion"),
             "annotations": {
-                names.SUSPENDED_AT_ANNOTATION: format_time(now),
+                names.SUSPENDED_AT_ANNOTATION: format_time(now, micros=True),
                 names.SUSPENDED_BY_ANNOTATION: f"{names.FIELD_MANAGER}: {row.message} (policy: {policy})"[:256],
             },
         },
@@ -140,18 +143,64 @@ def suspension_patch(raw: RawObject, row: Row, policy: TypePolicy, now: datetime
 
 
 def resume_patch(raw: RawObject, now: datetime) -> dict[str, Any]:
-    """The merge patch that records a resume; it touches nothing that a person or a controller reads."""
+    """The merge patch that records a resume, once: what the suspension left behind goes away with it."""
     return {
         "metadata": {
             "resourceVersion": text(raw, "metadata", "resourceVersion"),
-            "annotations": {names.RESUMED_AT_ANNOTATION: format_time(now, micros=True)},
+            "annotations": {
+                names.RESUMED_AT_ANNOTATION: format_time(now, micros=True),
+                names.SUSPENDED_AT_ANNOTATION: None,
+                names.SUSPENDED_BY_ANNOTATION: None,
+            },
         }
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """A wall clock that a jump cannot rush: decisions are made at :attr:`now`.
+
+    Between two readings the wall clock and the monotonic one must advance alike. Where the wall clock leaps ahead, time
+    goes on as the monotonic clock counts it until the leap is undone or has lasted for ``JUMP_HOLD_S`` (a machine that
+    slept is right, and then only late). A clock set back is believed at once: it can only postpone.
+    """
+
+    now: datetime
+    read_at_s: float
+    """Monotonic seconds."""
+    ahead_since_s: float | None = None
+    """Since when the wall clock has been ahead of :attr:`now`; None = it is not."""
+
+    def advance(self, wall: datetime, monotonic_s: float) -> "Clock":
+        """The clock after another reading of both."""
+        counted = self.now + timedelta(seconds=monotonic_s - self.read_at_s)
+        if wall <= counted + _JUMP:
+            return Clock(wall, monotonic_s)
+        since_s = monotonic_s if self.ahead_since_s is None else self.ahead_since_s
+        if monotonic_s - since_s >= JUMP_HOLD_S:
+            return Clock(wall, monotonic_s)
+        return Clock(counted, monotonic_s, since_s)
+
+
+def _is_resumed_unrecorded(annotations: Mapping[str, str], resumed_at: datetime | None) -> bool:
+    """We suspended this running object, and its resume is not on record: so no restart of ours can miss one."""
+    if names.SUSPENDED_AT_ANNOTATION not in annotations:
+        return False
+    suspended_at = _time(annotations[names.SUSPENDED_AT_ANNOTATION])
+    return suspended_at is None or resumed_at is None or resumed_at < suspended_at
 
 
 def _idle_condition(raw: RawObject) -> RawObject:
     conditions = (one for one in sequence(raw, "status", "conditions") if text(one, "type") == "Idle")
     return next(conditions, {})
+
+
+def _after(moment: datetime, timeout: timedelta) -> datetime | None:
+    """None where that lies beyond the years that a time can hold."""
+    try:
+        return moment + timeout
+    except OverflowError:
+        return None
 
 
 def _time(value: str | None) -> datetime | None:

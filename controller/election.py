@@ -88,6 +88,8 @@ class Election:
                 pass  # somebody else was faster; look again
             except ApiError as error:
                 _LOG.warning("lease cannot be renewed", extra=kv(lease=self._name, error=str(error)))
+            except Exception:  # noqa: BLE001  without this thread nobody would lead; logged with its traceback
+                _LOG.exception("a turn of the election failed", extra=kv(lease=self._name))
             if self.is_leading() != was_leading:
                 word = "leading" if self.is_leading() else "not leading"
                 _LOG.info("leadership changed", extra=kv(now=word, identity=self._identity))
@@ -95,6 +97,7 @@ class Election:
         self._release()
 
     def _try(self, now_s: float) -> bool:
+        """One attempt, begun at ``now_s``; whether this candidate holds the lease now."""
         try:
             lease = self._client.get(f"{self._collection}/{self._name}")
         except NotFound:
@@ -102,14 +105,15 @@ class Election:
             return True
         version = text(lease, "metadata", "resourceVersion")
         if version != self._observation.version:
-            self._observation = Observation(version, now_s)
+            # Counted from after the call: its holder may have renewed it at any moment during it.
+            self._observation = Observation(version, time.monotonic())
         if next_move(lease, self._identity, self._observation, now_s) is Move.WAIT:
             return False
         written = self._client.replace(f"{self._collection}/{self._name}", self._lease(lease))
         self._observation = Observation(text(written, "metadata", "resourceVersion"), now_s)
         return True
 
-    def _lease(self, old: Mapping[str, Any], holder: str | None = None) -> dict[str, Any]:
+    def _lease(self, old: Mapping[str, Any]) -> dict[str, Any]:
         now = format_time(datetime.now(UTC), micros=True)
         spec = mapping(old, "spec")
         mine = spec.get("holderIdentity") == self._identity
@@ -118,7 +122,7 @@ class Election:
             "kind": "Lease",
             "metadata": old.get("metadata") or {"name": self._name, "namespace": self._namespace},
             "spec": {
-                "holderIdentity": self._identity if holder is None else holder,
+                "holderIdentity": self._identity,
                 "leaseDurationSeconds": LEASE_DURATION_S,
                 "acquireTime": spec.get("acquireTime") if mine else now,
                 "renewTime": now,
@@ -133,6 +137,7 @@ class Election:
         try:
             lease = self._client.get(f"{self._collection}/{self._name}")
             if text(lease, "spec", "holderIdentity") == self._identity:
-                self._client.replace(f"{self._collection}/{self._name}", self._lease(lease, holder=""))
+                spec = {key: value for key, value in mapping(lease, "spec").items() if key != "holderIdentity"}
+                self._client.replace(f"{self._collection}/{self._name}", {**lease, "spec": spec})
         except ApiError as error:
             _LOG.info("lease is left to expire", extra=kv(lease=self._name, error=str(error)))

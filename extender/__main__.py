@@ -10,6 +10,7 @@ from prometheus_client import REGISTRY
 from extender.app import create_app
 from extender.metrics import Metrics
 from extender.observe import Cluster
+from extender.pending import PendingPods
 from slackwater import names
 from slackwater.adapters import https, logs
 from slackwater.adapters.kube import KubeClient
@@ -68,7 +69,9 @@ def main(
     def start() -> https.Service:
         cluster = Cluster(client, block_size)
         metrics = Metrics(REGISTRY, known_nodes=cluster.known_nodes, assumed_pods=cluster.assumed_pods)
-        cluster.start(threading.Event())
+        stop = threading.Event()
+        cluster.start(stop)
+        PendingPods(client, cluster, metrics, block_size).start(stop)
         return https.Service(create_app(cluster.filter, cluster.not_ready, metrics), cluster.not_ready)
 
     https.serve(start, port=port, tls_dir=tls_dir, metrics_port=metrics_port)

@@ -1,6 +1,6 @@
 """May this pod go to these nodes? Pure: readings and pods in, a verdict and a sentence for every node out.
 
-Called by the extender for the scheduler and by ``slackwater filter``.
+Called by the extender for the scheduler and for its explanations of pending pods, and by ``slackwater filter``.
 
 **Room** of a node, in blocks: what its agent offers, minus what is taken. Taken is the larger of the agent's own count
 at its last reading and the blocks of the pods that are bound there now (the agent may not have seen the newest), plus
@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from slackwater.nodeslack import MODE_LEND, STALE_AFTER, NodeSlackView
 from slackwater.pod import PodView
@@ -90,6 +90,17 @@ class Snapshot:
     assumed: Sequence[AssumedPod] = ()
 
 
+class Judgement(NamedTuple):
+    """One node for one pod. A tuple: a call makes thousands of them."""
+
+    node: str
+    verdict: Verdict
+    room: int = 0
+    """Blocks of ``block_size`` that are available; 0 on a closed node, whatever it has."""
+    block_size: int = 0
+    why: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class FilterDecision:
     """Every node of the call stands in exactly one of the first three; ``failed`` and ``unresolvable`` give reasons."""
@@ -102,6 +113,8 @@ class FilterDecision:
     """Nodes fit that the pod's owner should avoid, because no other did."""
     only_avoided: bool = False
     """No node fits, and some would if their avoidance gave way."""
+    judged: tuple[Judgement, ...] = field(default=(), compare=False, repr=False)
+    """Every node with its room, as it was before any avoidance gave way; empty for a pod that asks for no blocks."""
 
 
 def hold(pod: PodView, default_block_size: int) -> HeldPod | None:
@@ -140,30 +153,36 @@ def filter_nodes(
     need = _Amount(pod.blocks, pod.blocks * pod.block_size(default_block_size))
     assumed = _assumed_on(snapshot, candidates, pod.uid, now)
     owner = pod.owner.uid if pod.owner is not None else ""
-    judged: list[tuple[str, Verdict, str]] = []
+    judged: list[Judgement] = []
     for name in candidates:
         slack = snapshot.slacks.get(name)
         held = (other for other in snapshot.held.get(name, ()) if other.uid != pod.uid)
-        judged.append((name, *_judge(need, slack, _sum(held), assumed.get(name, _NOTHING), owner, now)))
+        judged.append(_judge(name, need, slack, _sum(held), assumed.get(name, _NOTHING), owner, now))
 
-    fit = tuple(name for name, verdict, _ in judged if verdict is Verdict.FIT)
-    avoided = tuple(name for name, verdict, _ in judged if verdict is Verdict.AVOIDED)
+    fit = tuple(node.node for node in judged if node.verdict is Verdict.FIT)
+    avoided = tuple(node.node for node in judged if node.verdict is Verdict.AVOIDED)
     gives_way = bool(not fit and avoided and avoided_since is not None and now - avoided_since >= GIVE_WAY_AFTER)
+    refused = [node for node in judged if node.verdict is not Verdict.FIT]
     if gives_way:
         fit = avoided
-        judged = [entry for entry in judged if entry[1] is not Verdict.AVOIDED]
-    refused = [entry for entry in judged if entry[1] is not Verdict.FIT]
-    verdicts = Counter(verdict for _, verdict, _ in refused)
+        refused = [node for node in refused if node.verdict is not Verdict.AVOIDED]
+    verdicts = Counter(node.verdict for node in refused)
     if fit:
         verdicts[Verdict.FIT] = len(fit)
     return FilterDecision(
         fit=fit,
-        failed={name: reason for name, verdict, reason in refused if verdict in _RESOLVABLE},
-        unresolvable={name: reason for name, verdict, reason in refused if verdict not in _RESOLVABLE},
+        failed={node.node: _sentence(need, node) for node in refused if node.verdict in _RESOLVABLE},
+        unresolvable={node.node: _sentence(need, node) for node in refused if node.verdict not in _RESOLVABLE},
         verdicts=verdicts,
         gave_way=gives_way,
         only_avoided=bool(avoided) and not fit,
+        judged=tuple(judged),
     )
+
+
+def amount(blocks: int, size: int) -> str:
+    """``blocks`` that are ``size`` bytes together, as sentences show them: ``2 blocks (1Gi)``."""
+    return f"{_blocks(blocks)} ({format_bytes(size)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,45 +222,44 @@ def _assumed_on(snapshot: Snapshot, names: Iterable[str], uid: str, now: datetim
 
 
 def _judge(
-    need: _Amount, slack: Slack | None, held: _Amount, assumed: _Amount, owner: str, now: datetime
-) -> tuple[Verdict, str]:
+    name: str, need: _Amount, slack: Slack | None, held: _Amount, assumed: _Amount, owner: str, now: datetime
+) -> Judgement:
     if slack is None:
-        return Verdict.UNKNOWN, _sentence(need, 0, 0, "no NodeSlack of this node; its agent has not reported")
+        return Judgement(name, Verdict.UNKNOWN, why="no NodeSlack of this node; its agent has not reported")
     if isinstance(slack, UnreadableSlack):
-        return Verdict.UNREADABLE, _sentence(need, 0, 0, "NodeSlack cannot be read")
+        return Judgement(name, Verdict.UNREADABLE, why="NodeSlack cannot be read")
     if slack.is_stale(now):
         limit = int(STALE_AFTER.total_seconds())
-        return Verdict.STALE, _sentence(need, 0, 0, f"the reading is older than {limit} s")
+        return Judgement(name, Verdict.STALE, why=f"the reading is older than {limit} s")
     if slack.mode != MODE_LEND:
-        return Verdict.CLOSED, _sentence(need, 0, 0, f"the node's agent is in mode {slack.mode}")
+        return Judgement(name, Verdict.CLOSED, why=f"the node's agent is in mode {slack.mode}")
     if not slack.enabled:
-        return Verdict.CLOSED, _sentence(need, 0, 0, "the node does not lend")
+        return Judgement(name, Verdict.CLOSED, why="the node does not lend")
+    if slack.is_evicting:
+        why = f"use is over the eviction line of {slack.threshold_percent} percent"
+        return Judgement(name, Verdict.EVICTING, why=why)
     taken = max(slack.lent, held.on(slack.block_size)) + assumed.on(slack.block_size)
     room = max(0, slack.total - taken)
-    if slack.is_evicting:
-        return Verdict.EVICTING, _sentence(
-            need, 0, 0, f"use is over the eviction line of {slack.threshold_percent} percent"
-        )
     if need.on(slack.block_size) > room:
         waiting = f"kept for pods just placed: {_blocks(assumed.blocks)}" if assumed.blocks else ""
-        return Verdict.NO_ROOM, _sentence(need, room, slack.block_size, waiting)
+        return Judgement(name, Verdict.NO_ROOM, room, slack.block_size, waiting)
     if owner and any(avoidance.owner == owner and avoidance.until > now for avoidance in slack.avoiding):
         why = "a pod of the same owner was evicted here a short while ago"
-        return Verdict.AVOIDED, _sentence(need, room, slack.block_size, why)
-    return Verdict.FIT, ""
+        return Judgement(name, Verdict.AVOIDED, room, slack.block_size, why)
+    return Judgement(name, Verdict.FIT, room, slack.block_size)
 
 
-def _sentence(need: _Amount, room: int, block_size: int, why: str) -> str:
+def _sentence(need: _Amount, node: Judgement) -> str:
     """The reason as the pod's events show it.
 
     The scheduler puts equal sentences together and counts their nodes: no needless difference from node to node. It
     also takes them for a format: no percent sign (its events would show ``%!``).
     """
     text = (
-        f"colocation memory: {_blocks(need.blocks)} ({format_bytes(need.bytes)}) needed, "
-        f"{_blocks(room)} ({format_bytes(room * block_size)}) available"
+        f"colocation memory: {amount(need.blocks, need.bytes)} needed, "
+        f"{amount(node.room, node.room * node.block_size)} available"
     )
-    return f"{text}: {why}" if why else text
+    return f"{text}: {node.why}" if node.why else text
 
 
 def _blocks(count: int) -> str:

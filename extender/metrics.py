@@ -34,6 +34,11 @@ class Metrics:
         self.seconds = Histogram(
             "slackwater_filter_seconds", "Time to answer a filter call.", buckets=_SECONDS, registry=registry
         )
+        self.explanations = Counter(
+            "slackwater_pending_explanations_total",
+            "Events that this process wrote on pending pods: no node has the colocation memory that they ask for.",
+            registry=registry,
+        )
         known = Gauge("slackwater_filter_known_nodes", "Nodes whose NodeSlack can be read.", registry=registry)
         known.set_function(known_nodes)
         assumed = Gauge("slackwater_filter_assumed_pods", "Pods let through and not seen bound yet.", registry=registry)
@@ -51,6 +56,10 @@ class Metrics:
         if decision.gave_way:
             self.gave_way.inc()
         self.seconds.observe(seconds)
+
+    def explained(self) -> None:
+        """One Event was written on a pending pod."""
+        self.explanations.inc()
 
     def refused(self) -> None:
         """One call that could not be answered."""

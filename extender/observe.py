@@ -6,7 +6,8 @@ webhook gives the label to every pod that gets blocks, and whatever else holds b
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -92,6 +93,15 @@ class Cluster:
                 self._assumed[uid] = taken
             self._remember_avoidance(uid, decision, since, now)
         return decision
+
+    def view(self) -> tuple[Snapshot, Mapping[str, datetime]]:
+        """Copies of the state now, and since when pods (by uid) have been refused by avoidance alone.
+
+        For decisions outside of a call: the lock is held for the copying only.
+        """
+        with self._lock:
+            snapshot = replace(self._snapshot(), slacks=dict(self._slacks))
+            return snapshot, {uid: since for uid, (since, _) in self._avoided_since.items()}
 
     def known_nodes(self) -> int:
         """Nodes whose NodeSlack can be read."""

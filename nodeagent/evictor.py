@@ -71,7 +71,7 @@ class Evictor:
             rounds = evict.pruned(rounds, survey.pods, survey.at_s)
             plan = self._choose(survey, rounds, victims.DEFAULT_BURST - len(gone))
             if not plan.victims:
-                self._speaker.once("plan", plan.message, partial(_LOG.warning, "%s", plan.message))
+                self._speaker.once("nobody goes", "", partial(_LOG.warning, "%s", plan.message))
                 break
             pods = {pod.uid: pod for pod in survey.pods}
             outcomes = set()
@@ -82,6 +82,8 @@ class Evictor:
                     gone.append(Gone(pods[victim.uid], victim.reason))
                     if over_since_s is not None:
                         self._metrics.reaction.observe(time.monotonic() - over_since_s)
+                elif outcome is act.Outcome.FAILED:
+                    return rounds, gone  # the API server is away or refuses us: the next victim would fare no better
             if not outcomes & {act.Outcome.REFUSED, act.Outcome.GONE}:
                 break
         return rounds, gone

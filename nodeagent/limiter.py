@@ -12,6 +12,7 @@ from nodeagent.settings import Settings
 from slackwater.adapters.cgroups import CgroupTree, LimitRefused, Vanished
 from slackwater.adapters.logs import kv
 from slackwater.errors import Unavailable
+from slackwater.pod import PodView
 
 _LOG = logging.getLogger("slackwater.nodeagent.limiter")
 
@@ -26,6 +27,8 @@ class Limiter:
         self._api = api
         self._tree = tree
         self._observer = LimitObserver(tree)
+        self._expected: dict[str, tuple[PodView, dict[str, int]]] = {}
+        """uid → the pod as it was last seen, and its limits: few pods change from one second to the next."""
         self._speaker = speaker
         self._metrics = metrics
 
@@ -33,10 +36,17 @@ class Limiter:
         """Look at every colocated pod once. Pods are known from the API server, also while that is away."""
         if not self._api.synced:
             return
-        colocated = [pod for pod in self._api.pods() if limits.expected_limits(pod, self._settings.block_size)]
+        pods = self._api.pods()
+        before = self._expected
+        self._expected = {
+            pod.uid: known
+            if (known := before.get(pod.uid)) is not None and known[0] is pod
+            else (pod, limits.expected_limits(pod, self._settings.block_size))
+            for pod in pods
+        }
+        colocated = [pod for pod in pods if self._expected[pod.uid][1]]
         for found in self._observer.look(colocated, time.monotonic()):
-            expected = limits.expected_limits(found.pod, self._settings.block_size)
-            for repair in limits.repairs(expected, found.observed):
+            for repair in limits.repairs(self._expected[found.pod.uid][1], found.observed):
                 self._repair(found, repair)
 
     def _repair(self, found: PodLimits, repair: limits.Repair) -> None:

@@ -61,7 +61,8 @@ _COMPARE_AFTER_S: Final = 3.0
 """A kubelet has read our list long before; then it must count our blocks."""
 _PUBLISH_PAUSES_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
 _PUBLISH_JITTER: Final = 0.2
-_WATCHDOG_S: Final = 60.0
+_WATCHDOG_S: Final = 120.0
+"""Longer than any call can take: an API server that hangs is no reason to be restarted."""
 
 
 class Agent:

@@ -207,17 +207,17 @@ class CgroupTree:
     def set_limit(self, directory: Path, limit: int) -> None:
         """Put a limit in force without ever killing for it.
 
-        Raising is one write. Lowering below what is charged: v1's kernel reclaims and refuses with EBUSY where that is
-        not enough. v2's would reclaim and then OOM-kill (cgroup-v2.rst, memory.max), so there cache is reclaimed first
-        (``memory.reclaim``, Linux 5.19) and the limit is written only once the charge fits under it.
+        Raising is one write. Lowering below what is charged: v1's kernel drops cache and refuses with EBUSY where that
+        is not enough. v2's would reclaim and then OOM-kill (cgroup-v2.rst, memory.max), so there cache is reclaimed
+        first (``memory.reclaim``, Linux 5.19) and the limit is written only once the charge fits under it. Neither is
+        tried where what cannot be dropped is more than the limit: that would cost the pod its cache for nothing.
 
         Raises:
             LimitRefused: more than ``limit`` stays in use; nothing was changed.
             Vanished: the cgroup has ended.
             Unavailable: the write failed for another reason (no right, a read-only mount).
         """
-        if self.version is Version.V2:
-            self._make_room(directory, limit)
+        self._make_room(directory, limit)
         try:
             _write(directory / _LIMIT_FILES[self.version], str(limit))
         except OSError as error:
@@ -230,6 +230,14 @@ class CgroupTree:
     def _make_room(self, directory: Path, limit: int) -> None:
         excess = self.usage(directory) - limit
         if excess <= 0:
+            return
+        try:
+            held = parse.pod_used(self.stat(directory), self.version)
+        except Unreadable as error:
+            raise Unavailable(f"{directory}/memory.stat: {error}") from error
+        if held > limit:
+            raise LimitRefused(f"{directory.name} holds {held} bytes of {limit}")
+        if self.version is Version.V1:
             return
         # EAGAIN: less than asked was reclaimed; ENOENT: an older kernel. What counts is the charge afterwards.
         with suppress(OSError):

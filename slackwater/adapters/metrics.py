@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client import REGISTRY, CollectorRegistry, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 Checks = Callable[[], Sequence[str]]
@@ -35,6 +35,8 @@ def serve_observability(
 
     ``ready`` and ``alive`` are asked on each probe and must answer from memory. A check that raises counts as failed.
     """
+
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # a gauge beside each counter that nobody asks for
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

@@ -15,8 +15,10 @@ the Kubernetes tools read them. Nothing is clamped in silence. Pure; the text is
 """
 
 import difflib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 from slackwater.errors import InputError, Problem
@@ -176,8 +178,21 @@ def _as_text(value: Any) -> Any:
     if isinstance(value, int):
         return str(value)
     if isinstance(value, float):
-        return f"{value:g}"
+        return _float_as_text(value)
     return value
+
+
+def _float_as_text(value: float) -> str:
+    """As Go's ``strconv.FormatFloat(value, 'g', -1, 64)``, which sigs.k8s.io/yaml uses where a string is wanted."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else f"{'+' if value > 0 else '-'}Inf"
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    point = len(digits) + int(exponent) - 1
+    if -4 <= point < 6:
+        return f"{Decimal(repr(value)).normalize():f}"
+    mantissa = "".join(map(str, digits))
+    mantissa = mantissa if len(mantissa) == 1 else f"{mantissa[0]}.{mantissa[1:]}"
+    return f"{'-' * sign}{mantissa}e{'-' if point < 0 else '+'}{abs(point):02d}"
 
 
 def _unknown(raw: Mapping[str, Any], path: str, known: tuple[str, ...]) -> list[Problem]:

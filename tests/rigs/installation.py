@@ -91,7 +91,9 @@ class Installation:
         return self.cluster.kubectl_json("get", "daemonset", "-n", NAMESPACE, "slackwater-nodeagent")
 
     def _agent_pods(self) -> list[dict[str, Any]]:
-        return self.pods("app.kubernetes.io/component=nodeagent", NAMESPACE)
+        """The real node's; fake nodes get an agent too, which does not run."""
+        pods = self.pods("app.kubernetes.io/component=nodeagent", NAMESPACE)
+        return [pod for pod in pods if pod["spec"].get("nodeName") == self.cluster.node_name]
 
     def _patch_agent(self, ops: list[dict[str, Any]]) -> None:
         self.cluster.kubectl(
@@ -100,7 +102,12 @@ class Installation:
 
     def metrics(self, component: str, port: int = 9465) -> str:
         """The ``/metrics`` text of a component's first pod."""
-        pod = self.pods(f"app.kubernetes.io/component={component}", NAMESPACE)[0]["metadata"]["name"]
+        pods = self.pods(f"app.kubernetes.io/component={component}", NAMESPACE)
+        pod = next(
+            pod["metadata"]["name"]
+            for pod in pods
+            if pod["spec"].get("nodeName") == self.cluster.node_name and "deletionTimestamp" not in pod["metadata"]
+        )
         return self.cluster.kubectl("get", "--raw", f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}:{port}/proxy/metrics")
 
 

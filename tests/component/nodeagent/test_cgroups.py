@@ -54,9 +54,19 @@ def test_limits_of_pod_and_containers_are_read_and_written(
     assert tree.limit(pod.path) == 512 * MIB
 
 
-def test_v2_is_not_lowered_below_what_stays_in_use(tmp_path: Path) -> None:
-    files = HostFiles(tmp_path, Version.V2)
+@both_versions
+def test_no_limit_is_lowered_below_what_is_held(tmp_path: Path, version: Version) -> None:
+    files = HostFiles(tmp_path, version)
     directory = files.pod(UID, used=600 * MIB, limit=GIB)
+    tree = CgroupTree(tmp_path)
+    with pytest.raises(LimitRefused, match=f"holds {600 * MIB} bytes of {512 * MIB}"):
+        tree.set_limit(directory, 512 * MIB)
+    assert files.read_limit(directory) == str(GIB)
+
+
+def test_v2_is_not_lowered_while_cache_stays_charged(tmp_path: Path) -> None:
+    files = HostFiles(tmp_path, Version.V2)
+    directory = files.pod(UID, used=100 * MIB, cache=500 * MIB, limit=GIB)
     tree = CgroupTree(tmp_path)
     with pytest.raises(LimitRefused, match=f"uses {600 * MIB} bytes of {512 * MIB}"):
         tree.set_limit(directory, 512 * MIB)

@@ -160,3 +160,14 @@ def test_observe_says_who_would_go_and_touches_nothing(rig: NodeRig) -> None:
     rig.files.machine(8 * GIB, GIB)
     eventually(lambda: rig.api.nodeslack()["wouldEvict"] == [], "nobody would go")
     assert rig.unready() == ""
+
+
+def test_an_api_server_that_is_away_delays_the_eviction_only_until_it_is_back(rig: NodeRig) -> None:
+    rig.add_pod(colocated("be1", 2), used=900 * MIB)
+    rig.offering_agent()
+    rig.api.break_off()
+    _press(rig)
+    eventually(lambda: rig.metric('slackwater_evictions_total{result="failed"}') > 0, "a failed request")
+    assert rig.unready() == ""
+    rig.api.away = False
+    eventually(lambda: [name for name, _, _ in rig.api.evictions] == ["be1"], "the eviction", timeout_s=5)

@@ -69,3 +69,10 @@ def view(built: PodBuilder) -> PodView:
 
 def held(node: str, blocks: int, uid: str = "other", size: int = BLOCK) -> HeldPod:
     return HeldPod(uid, node, blocks, blocks * size)
+
+
+def unschedulable(built: PodBuilder, reason: str = "Unschedulable") -> PodBuilder:
+    """As a scheduler leaves a pod for which it found no node."""
+    message = f"0/1 nodes are available: 1 Insufficient {names.RESOURCE}."
+    condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+    return built.set("status.conditions", [{"type": "Initialized", "status": "True"}, condition])
