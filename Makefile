@@ -13,7 +13,7 @@ PACKAGES := slackwater webhook extender nodeagent controller certs cli
 RIGS := PYTHONPATH=tests $(BIN)/python -m rigs
 KEEP ?=
 
-.PHONY: help dev demo test unit lint types cluster vm image chart verify clean
+.PHONY: help dev demo down test unit lint types cluster vm image chart verify clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-9s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST) \
@@ -37,6 +37,9 @@ $(STAMP): pyproject.toml
 
 demo: $(STAMP) ## the main job for real on this machine: a cluster, lending, eviction, suspension (KEEP=1 leaves it up)
 	@PYTHONPATH=tests $(BIN)/python -m demo $(if $(KEEP),--keep)
+
+down: $(STAMP) ## stop the cluster that make demo KEEP=1 left up
+	@$(RIGS) down --name demo
 
 test: $(STAMP) ## everything: unit, component, cluster (real Kubernetes) and vm (real cgroup v2) tests
 	@$(RIGS) build

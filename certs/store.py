@@ -1,10 +1,10 @@
 """The certificates in the cluster: two Secrets, written only when ``certs.decide`` says so.
 
 ``slackwater-ca`` holds the CA with its key (``tls.crt``, ``tls.key``), from two thirds of its life on its successor
-(``next.crt``, ``next.key``), and older CAs without keys (``previous.crt``); it is mounted nowhere, and no key in it goes
-anywhere else. ``slackwater-tls`` holds the serving certificate, its key and the bundle (``ca.crt``) that clients verify
-it with; the webhook and the extender mount it. Two leaders at once are harmless: a Secret is created or replaced with
-its resourceVersion, and the loser reads what the winner wrote.
+(``next.crt``, ``next.key``), and older CAs without keys (``previous.crt``); it is mounted nowhere, and no key in it
+goes anywhere else. ``slackwater-tls`` holds the serving certificate, its key and the bundle (``ca.crt``) that clients
+verify it with; the webhook and the extender mount it. Two leaders at once are harmless: a Secret is created or replaced
+with its resourceVersion, and the loser reads what the winner wrote.
 """
 
 import base64

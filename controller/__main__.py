@@ -15,6 +15,7 @@ from slackwater import names
 from slackwater.adapters import logs
 from slackwater.adapters.kube import KubeClient
 from slackwater.adapters.metrics import serve_observability
+from slackwater.errors import Unavailable
 
 
 def _namespaced_name(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, str]:
@@ -71,16 +72,23 @@ def main(
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    client = KubeClient.connect(kubeconfig)
+    try:
+        client = KubeClient.connect(kubeconfig)
+    except Unavailable as error:
+        raise click.ClickException(str(error)) from error
     election = Election(client, namespace, leader_election_lease, f"{socket.gethostname()}_{os.getpid()}")
     idle = IdleController(client, *policy_config_map, election.is_leading)
     objects = Objects(namespace, ca_secret, tls_secret, webhook_configuration, webhook_rules_config_map)
-    server = serve_observability(metrics_port, ready=idle.problems)
-    Upkeep(client, objects, election.is_leading).start(stop)
-    idle.start(stop)
-    campaign = election.start(stop)
+    server = serve_observability(metrics_port, ready=idle.problems, alive=idle.stuck)
+    # The lease is given back last: whoever takes it must not find us still at work.
+    campaign_ends = threading.Event()
+    workers = [Upkeep(client, objects, election.is_leading).start(stop), idle.start(stop)]
+    campaign = election.start(campaign_ends)
     stop.wait()
-    campaign.join(timeout=5)  # it gives the lease back
+    for worker in workers:
+        worker.join(timeout=4)
+    campaign_ends.set()
+    campaign.join(timeout=4)
     server.close()
 
 

@@ -25,21 +25,36 @@ _PROBE_TIMEOUT_S = 2.0
 def rules_to_write(
     current: Sequence[Mapping[str, Any]], wished: Sequence[Mapping[str, Any]], ca_bundle: bytes
 ) -> list[dict[str, Any]] | None:
-    """The webhooks to write, or None where those in force hold all that is wished.
+    """The webhooks to write, or None where those in force are as wished.
 
-    Fields that the API server has filled in by default do not count as a difference.
+    What the API server fills in by default is no difference; what somebody has added (an objectSelector) is one.
+    Fields that only a later Kubernetes knows are left to it.
     """
     encoded = base64.b64encode(ca_bundle).decode("ascii")
-    complete = [{**rule, "clientConfig": {**rule.get("clientConfig", {}), "caBundle": encoded}} for rule in wished]
-    return None if len(current) == len(complete) and all(map(_holds, current, complete)) else complete
+    complete = [_with_defaults(rule, encoded) for rule in wished]
+    same = len(current) == len(complete) and all(
+        all(actual.get(key) == value for key, value in rule.items())
+        for actual, rule in zip(current, complete, strict=True)
+    )
+    return None if same else complete
 
 
-def _holds(actual: Any, wished: Any) -> bool:
-    if isinstance(wished, Mapping):
-        return isinstance(actual, Mapping) and all(_holds(actual.get(key), value) for key, value in wished.items())
-    if isinstance(wished, list):
-        return isinstance(actual, list) and len(actual) == len(wished) and all(map(_holds, actual, wished))
-    return bool(actual == wished)
+def _with_defaults(rule: Mapping[str, Any], ca_bundle: str) -> dict[str, Any]:
+    """The webhook as the API server stores it (admissionregistration.k8s.io/v1 defaults)."""
+    client = dict(mapping(rule, "clientConfig"))
+    if "service" in client:
+        client["service"] = {"port": 443, **mapping(client, "service")}
+    return {
+        "failurePolicy": "Fail",
+        "matchPolicy": "Equivalent",
+        "namespaceSelector": {},
+        "objectSelector": {},
+        "reinvocationPolicy": "Never",
+        "timeoutSeconds": 10,
+        **rule,
+        "clientConfig": {**client, "caBundle": ca_bundle},
+        "rules": [{"scope": "*", **one} for one in sequence(rule, "rules")],
+    }
 
 
 def read_rules(config_map: Mapping[str, Any], where: str) -> list[dict[str, Any]]:

@@ -1,8 +1,12 @@
-"""The leader's upkeep of certificates and webhook rules: a turn every minute, sooner while something is missing."""
+"""The leader's upkeep of certificates and webhook rules.
+
+A turn every minute, at once when the rules or the configuration change, and every second while something is missing.
+"""
 
 import ipaddress
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,6 +16,7 @@ from controller import metrics
 from controller.activation import read_rules, rules_to_write, service_answers
 from slackwater.adapters.kube import ApiError, KubeClient, NotFound
 from slackwater.adapters.logs import kv
+from slackwater.adapters.reflector import Reflector
 from slackwater.errors import SlackwaterError
 from slackwater.objects import sequence, text
 
@@ -41,16 +46,36 @@ class Upkeep:
         self._client = client
         self._objects = objects
         self._is_leading = is_leading
+        self._led = False
         self._last_problem = ""
+        self._wake = threading.Event()
+        config_maps = f"/api/v1/namespaces/{objects.namespace}/configmaps"
+        self._watched = [
+            Reflector(
+                client, path, field_selector=f"metadata.name={name}", on_change=lambda _type, _object: self._wake.set()
+            )
+            for path, name in ((_WEBHOOKS, objects.webhook_configuration), (config_maps, objects.rules_config_map))
+        ]
 
-    def start(self, stop: threading.Event) -> None:
+    def start(self, stop: threading.Event) -> threading.Thread:
         """Run until ``stop`` is set."""
-        threading.Thread(target=self._run, args=(stop,), name="upkeep", daemon=True).start()
+        for reflector in self._watched:
+            reflector.start(stop)
+        thread = threading.Thread(target=self._run, args=(stop,), name="upkeep", daemon=True)
+        thread.start()
+        return thread
 
     def _run(self, stop: threading.Event) -> None:
+        next_at_s = 0.0
         while not stop.is_set():
+            # Short waits, so that the end and a change of leadership are noticed.
+            changed = self._wake.wait(_SOON_S)
+            if not changed and time.monotonic() < next_at_s and self._led == self._is_leading():
+                continue
+            self._wake.clear()
+            self._led = self._is_leading()
             done = False
-            if self._is_leading():
+            if self._led:
                 try:
                     done = self.turn(datetime.now(UTC))
                 except SlackwaterError as error:
@@ -59,7 +84,7 @@ class Upkeep:
                 except Exception:  # noqa: BLE001  one bad turn must not end the upkeep; logged and counted
                     metrics.FAILURES.labels("upkeep").inc()
                     _LOG.exception("upkeep failed")
-            stop.wait(_TURN_S if done else _SOON_S)
+            next_at_s = time.monotonic() + (_TURN_S if done else 0.0)
 
     def turn(self, now: datetime) -> bool:
         """Certificates, then rules; True when nothing is left to do soon.
@@ -71,7 +96,11 @@ class Upkeep:
         served = service_names(objects.webhook_service, objects.namespace)
         served |= service_names(objects.extender_service, objects.namespace) | {"localhost", "127.0.0.1"}
         served |= self._cluster_address(objects.extender_service)
-        bundle = ensure(self._client, Names(objects.namespace, objects.ca_secret, objects.tls_secret, served), now)
+        # Below our own namespace, however the cluster's domain is called, and the short names that clients may use.
+        domains = {objects.webhook_service, objects.extender_service, objects.namespace, "localhost"}
+        domains |= {f"{objects.namespace}.svc", f"{objects.namespace}.svc.cluster.local"}
+        certificates = Names(objects.namespace, objects.ca_secret, objects.tls_secret, served, frozenset(domains))
+        bundle = ensure(self._client, certificates, now)
         where = f"ConfigMap {objects.namespace}/{objects.rules_config_map}"
         path = f"/api/v1/namespaces/{objects.namespace}/configmaps/{objects.rules_config_map}"
         wished = read_rules(self._client.get(path), where)
@@ -79,6 +108,7 @@ class Upkeep:
         rules = rules_to_write(sequence(configuration, "webhooks"), wished, bundle)
         if rules is None:
             metrics.RULES_ACTIVE.set(1)
+            self._last_problem = ""
             return True
         metrics.RULES_ACTIVE.set(0)
         problem = service_answers(self._client, objects.namespace, objects.webhook_service, bundle)

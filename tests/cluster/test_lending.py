@@ -83,15 +83,16 @@ def test_second_pod_beyond_the_headroom_stays_pending_with_the_numbers(
     namespace.pod("first", labels=BE, resources=memory("600Mi"))
     namespace.running("first")
     namespace.pod("second", labels=BE, resources={"limits": {"memory": f"{free * 512}Mi"}})
-
-    def refusal(pod: Any) -> str:
-        conditions = pod.get("status", {}).get("conditions", [])
-        return next((c["message"] for c in conditions if c["type"] == "PodScheduled" and c["status"] == "False"), "")
-
-    namespace.wait_for("second", refusal, 60, "to be refused")
-    message = refusal(namespace.get("second"))
-    assert re.search(r"\d", message), message
-    assert "colocation" in message, message
+    namespace.wait_for("second", _unschedulable, 60, "to be found unschedulable")
+    uid = namespace.get("second")["metadata"]["uid"]
+    slackwater.cluster.wait(
+        lambda: namespace.events("InsufficientColocationMemory", uid), 60, "an Event that explains the refusal"
+    )
+    message = namespace.events("InsufficientColocationMemory", uid)[0]["message"]
+    assert message.startswith(f"{free} blocks ("), message
+    assert re.search(r"\d+ blocks? \(.+\) available", message), message
+    assert slackwater.cluster.node_name in message
+    assert namespace.get("second")["status"]["phase"] == "Pending"
 
 
 def test_be_pod_never_displaces_an_online_pod_of_priority_zero(cluster: Cluster, namespace: Namespace) -> None:

@@ -25,9 +25,9 @@ def fake_nodes(slackwater: Installation) -> Iterator[list[str]]:
 
 
 def publish(slackwater: Installation, node: str, free: int, age: timedelta = timedelta(0)) -> None:
-    """Write a fake node's NodeSlack: the real node's, with other blocks and another time."""
+    """Write a fake node's NodeSlack: the real node's, with ``free`` blocks and none lent, at another time."""
     status: dict[str, Any] = copy.deepcopy(slackwater.nodeslack())
-    status["blocks"] = {"total": 8, "lendable": 8, "lent": 8 - free, "free": free}
+    status["blocks"] = {"total": free, "lendable": free, "lent": 0, "free": free}
     status["time"] = (datetime.now(UTC) - age).strftime("%Y-%m-%dT%H:%M:%SZ")
     status["avoiding"] = []
     cluster = slackwater.cluster

@@ -81,6 +81,12 @@ class _Interception:
     answer: tuple[int, Raw, dict[str, str]] | None = None
     action: Callable[[], object] | None = None
     times: int = 1
+    token: str = ""
+    """Only for the client with this token; empty = any."""
+
+    def fits(self, request: Request) -> bool:
+        fits_client = not self.token or request.authorization == f"Bearer {self.token}"
+        return fits_client and self.method == request.method and self.part in request.path
 
 
 @dataclass(frozen=True)
@@ -128,6 +134,8 @@ class ApiServer:
     def __init__(self) -> None:
         self.absent: set[str] = set()
         """Collections (``/apis/GROUP/VERSION/PLURAL``) of types that are not installed: every call is a 404."""
+        self.cut_off: set[str] = set()
+        """Tokens of clients that cannot reach the server any more: their calls get 503, their watches end."""
         self.requests: list[Request] = []
         self._store = _Store()
         self._changed = threading.Condition()
@@ -214,9 +222,9 @@ class ApiServer:
         answer = (status, _status(status, reason, f"injected {status}"), headers)
         self._interceptions.append(_Interception(method, part, answer=answer, times=times))
 
-    def before_next(self, method: str, part: str, action: Callable[[], object]) -> None:
+    def before_next(self, method: str, part: str, action: Callable[[], object], *, token: str = "") -> None:
         """Do something just before the next such call is served: somebody else is faster, or the network is slow."""
-        self._interceptions.append(_Interception(method, part, action=action))
+        self._interceptions.append(_Interception(method, part, action=action, token=token))
 
     def close_watches(self) -> None:
         """End every open watch as a server does when its timeout is over."""
@@ -273,6 +281,7 @@ class ApiServer:
             with self._changed:
                 fresh = [c for c in self._store.history if c.version > version and c.collection == place.collection]
                 over = self._closed or self._watch_round != watch_round or time.monotonic() >= deadline_s
+                over = over or self._is_cut_off(request)
                 if version < self._store.oldest:
                     yield _line("ERROR", _status(410, "Expired", "too old resource version"))
                     return
@@ -380,11 +389,14 @@ class ApiServer:
             raise _Answer(404, _status(404, "NotFound", "the server could not find the requested resource"))
         return place
 
+    def _is_cut_off(self, request: Request) -> bool:
+        return request.authorization.removeprefix("Bearer ") in self.cut_off
+
     def _intercept(self, request: Request) -> None:
+        if self._is_cut_off(request):
+            raise _Answer(503, _status(503, "ServiceUnavailable", "cut off"))
         with self._changed:
-            found = next(
-                (i for i in self._interceptions if i.method == request.method and i.part in request.path), None
-            )
+            found = next((one for one in self._interceptions if one.fits(request)), None)
             if found is None:
                 return
             found.times -= 1
@@ -470,6 +482,7 @@ class _QuietServer(ThreadingHTTPServer):
 def _handler(server: ApiServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # headers and body are two writes; the client would wait 40 ms between them
 
         def do_GET(self) -> None:
             self._handle()

@@ -186,15 +186,12 @@ class Demo:
                 raise RigError("the online pod did not survive undisturbed; this must not happen")
             self.story.record("the online pod never noticed", "same pod, Ready, 0 restarts")
 
-            def refusal() -> str:
-                for pod in self.slackwater.pods("app=report", "shop"):
-                    for condition in pod["status"].get("conditions", []):
-                        if condition["type"] == "PodScheduled" and condition["status"] == "False":
-                            return str(condition["message"])
-                return ""
-
-            self.cluster.wait(refusal, 60, "the replacement to be refused with a reason")
-            self.story.record("its replacement waits", refusal())
+            self.cluster.wait(
+                lambda: self.slackwater.events("shop", "InsufficientColocationMemory"), 60,
+                "the replacement to be refused with the numbers",
+            )  # fmt: skip
+            waiting = self.slackwater.events("shop", "InsufficientColocationMemory")[-1]
+            self.story.record("its replacement waits", waiting["message"])
 
     def idle_notebook(self) -> None:
         with self.story.chapter("An idle notebook is suspended by the policy, and an edit takes effect at once"):

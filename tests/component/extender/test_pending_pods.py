@@ -19,6 +19,7 @@ from extender.observe import Cluster
 from extender.pending import PendingPods
 from slackwater.adapters.kube import KubeClient
 from slackwater.names import NODESLACKS_PATH
+from slackwater.nodeslack import NodeSlackView
 
 
 def after(seconds: int) -> datetime:
@@ -26,41 +27,46 @@ def after(seconds: int) -> datetime:
 
 
 class Told:
-    """The explaining part over a live copy of an API server, at times that the test chooses."""
+    """Two replicas' explaining part over one API server, at times that the test chooses."""
 
     def __init__(self, folder: Path) -> None:
         self.collections = WatchedCollections()
         self.stop = threading.Event()
         self.registry = CollectorRegistry()
-        self.cluster, self.pods = self._replica(folder, self.registry)
-        _, self.replica = self._replica(folder, CollectorRegistry())
+        self._client = KubeClient.connect(str(self.collections.write_kubeconfig(folder / "kubeconfig")))
+        self._clusters: list[Cluster] = []
+        self.pods = self._replica(self.registry)
+        self.replica = self._replica(CollectorRegistry())
 
-    def _replica(self, folder: Path, registry: CollectorRegistry) -> tuple[Cluster, PendingPods]:
-        client = KubeClient.connect(str(self.collections.write_kubeconfig(folder / "kubeconfig")))
-        cluster = Cluster(client, BLOCK)
+    def _replica(self, registry: CollectorRegistry) -> PendingPods:
+        cluster = Cluster(self._client, BLOCK)
+        self._clusters.append(cluster)
         metrics = Metrics(registry, known_nodes=cluster.known_nodes, assumed_pods=cluster.assumed_pods)
-        pods = PendingPods(client, cluster, metrics, BLOCK)
+        pods = PendingPods(self._client, cluster, metrics, BLOCK)
         cluster.start(self.stop)
-        # Its watch without its own clock: turns are the test's.
-        pods._reflector.start(self.stop)
-        assert eventually(lambda: pods._reflector.synced.is_set() and not cluster.not_ready())
-        return cluster, pods
+        pods.watch(self.stop)
+        assert eventually(pods.is_complete)
+        return pods
 
     def lends(self, name: str, total: int) -> None:
-        """Until the change has arrived in both replicas."""
+        """Until both replicas know it."""
         self.collections.put(NODESLACKS_PATH, nodeslack(name, total=total))
-        for pods in (self.pods, self.replica):
-            assert eventually(lambda pods=pods: self._total(pods, name) == total)  # type: ignore[misc]
 
-    @staticmethod
-    def _total(pods: PendingPods, name: str) -> int | None:
-        return getattr(pods._cluster.view()[0].slacks.get(name), "total", None)
+        def known() -> bool:
+            slacks = [cluster.view()[0].slacks.get(name) for cluster in self._clusters]
+            return all(isinstance(slack, NodeSlackView) and slack.total == total for slack in slacks)
+
+        assert eventually(known)
+
+    def known_nodes(self) -> int:
+        """Of the replica that knows fewer."""
+        return min(cluster.known_nodes() for cluster in self._clusters)
 
     def waits(self, *built: PodBuilder) -> None:
+        """Until both replicas know it."""
         for pod in built:
             self.collections.put(PODS, unschedulable(pod).raw)
-        for pods in (self.pods, self.replica):
-            assert eventually(lambda pods=pods: pods.waiting() >= len(built))  # type: ignore[misc]
+        assert eventually(lambda: min(self.pods.waiting(), self.replica.waiting()) >= len(built))
 
     @property
     def events(self) -> list[dict[str, Any]]:
@@ -141,7 +147,7 @@ def test_change_within_the_minute_waits_for_its_end(told: Told) -> None:
 def test_silent_where_a_node_has_room_and_where_memory_is_not_the_reason(told: Told) -> None:
     told.lends("node-1", 2)
     told.collections.put(PODS, pending(9, "not-tried-yet").raw)
-    told.collections.put(PODS, pending(9, "gated").raw)
+    told.collections.put(PODS, unschedulable(pending(9, "gated"), "SchedulingGated").raw)
     told.waits(pending(2, "fits"), pending(3, "large"))
     told.pods.turn(NOW)
     assert [event["involvedObject"]["name"] for event in told.events] == ["large"]
@@ -156,6 +162,18 @@ def test_fifty_pods_a_turn_and_a_placed_pod_is_forgotten(told: Told) -> None:
     bound = pending(1, "pod-0").on("node-1").raw
     told.collections.put(PODS, bound)
     assert eventually(lambda: told.pods.waiting() == 69)
+
+
+def test_work_of_a_turn_is_bounded_by_nodes_too_and_every_pod_is_told(told: Told) -> None:
+    nodes = 2500
+    for index in range(nodes):
+        told.collections.put(NODESLACKS_PATH, nodeslack(f"node-{index}", total=0))
+    assert eventually(lambda: told.known_nodes() == nodes)
+    told.waits(*(pending(blocks, f"pod-{blocks}") for blocks in range(1, 31)), pending(1, "same-question"))
+    told.pods.turn(NOW)
+    assert len(told.events) == 20 + 1
+    told.pods.turn(after(3))
+    assert len(told.events) == 31
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,8 @@ def test_sentence_names_what_is_needed_what_there_is_and_the_best_nodes() -> Non
         pytest.param(UnreadableSlack("node-1", "100%s"), "node-1 with an unreadable NodeSlack", id="garbage"),
         pytest.param(
             slack(avoiding=AVOIDING, total=9),
-            "node-1 9 blocks (4.5Gi) available but avoided (a pod of the same owner was evicted there a short while ago)",
+            "node-1 9 blocks (4.5Gi) available but avoided "
+            "(a pod of the same owner was evicted there a short while ago)",
             id="avoided",
         ),
     ],
@@ -132,7 +133,7 @@ def test_pods_that_wait_for_blocks(built: PodBuilder, waits: bool) -> None:
 
 def test_unreadable_pod_is_refused() -> None:
     with pytest.raises(InputError):
-        read_waiting(WAITING.limits(**{"memory": "lots"}).raw)
+        read_waiting(WAITING.limits(memory="lots").raw)
 
 
 # -- when -----------------------------------------------------------------------------------------------------------
