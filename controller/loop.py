@@ -29,6 +29,8 @@ _LOG = logging.getLogger("slackwater.controller.idle")
 _COMPONENT = "slackwater-controller"
 _LONGEST_PAUSE_S = 2.0
 """Between turns when nothing wakes the loop: leadership and clocks are looked at this often."""
+_UNREAD_PAUSE_S = 0.2
+"""While something has not been read for the first time."""
 _AFTER_CONFLICT_S = 0.5
 """By then the watch has brought the version that somebody else wrote."""
 _AFTER_FAILURE_S = 10.0
@@ -98,7 +100,7 @@ class IdleController:
     def _run(self, stop: threading.Event) -> None:
         while not stop.is_set():
             self._wake.clear()
-            pause_s = _LONGEST_PAUSE_S
+            pause_s = _UNREAD_PAUSE_S
             try:
                 if self._config_maps.synced.is_set():
                     pause_s = self.turn(datetime.now(UTC), time.monotonic())
@@ -124,15 +126,17 @@ class IdleController:
             poked, self._poked = self._poked, set()
         for name in poked:
             self._due_at_s.pop(name, None)
+        longest_s = _LONGEST_PAUSE_S
         for kind in KINDS:
             policy = self._policy.types.get(kind.policy_type)
             if policy is None or now_s < self._due_at_s.get(kind.policy_type, now_s):
                 continue
             if not self._is_readable(kind, policy):
+                longest_s = _UNREAD_PAUSE_S
                 continue  # stays due: a CRD that is installed later is looked at as soon as it is there
             self._due_at_s[kind.policy_type] = now_s + self._scan(kind, policy, now)
         waits = [due_s - now_s for name, due_s in self._due_at_s.items() if name in self._policy.types]
-        return min(waits, default=_LONGEST_PAUSE_S)
+        return min([*waits, longest_s])
 
     def _steady_time(self, wall: datetime, now_s: float) -> datetime:
         before = self._clock

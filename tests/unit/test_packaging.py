@@ -23,7 +23,9 @@ def is_pure(module: str) -> bool:
 
 def test_no_other_distribution_claims_our_top_level_names() -> None:
     claimed = packages_distributions()
-    assert {name: set(claimed.get(name, [])) - {"slackwater"} for name in PACKAGES} == {name: set() for name in PACKAGES}
+    assert {name: set(claimed.get(name, [])) - {"slackwater"} for name in PACKAGES} == {
+        name: set() for name in PACKAGES
+    }
 
 
 def test_every_module_of_the_kernel_outside_its_adapters_is_under_the_contract() -> None:

@@ -26,7 +26,7 @@ NOTEBOOKS, TENSORBOARDS, EXPLORERS = (kind.collection_path for kind in KINDS)
 CONFIG_MAPS, NAMESPACES, EVENTS = "/api/v1/configmaps", "/api/v1/namespaces", "/api/v1/events"
 POLICY = "/api/v1/namespaces/system/configmaps/policy"
 ONE = "/apis/tensorstack.dev/v1beta1/namespaces/lab/notebooks/one"
-SETTLED_S = 1.5
+SETTLED_S = 1.0
 """Long enough for a turn after everything that woke the loop."""
 
 
