@@ -132,8 +132,9 @@ class IdleController:
             if policy is None or now_s < self._due_at_s.get(kind.policy_type, now_s):
                 continue
             if not self._is_readable(kind, policy):
-                longest_s = _UNREAD_PAUSE_S
-                continue  # stays due: a CRD that is installed later is looked at as soon as it is there
+                # Stays due: a CRD that is installed later is looked at as soon as it is there.
+                longest_s = longest_s if self._objects[kind.policy_type].absent else _UNREAD_PAUSE_S
+                continue
             self._due_at_s[kind.policy_type] = now_s + self._scan(kind, policy, now)
         waits = [due_s - now_s for name, due_s in self._due_at_s.items() if name in self._policy.types]
         return min([*waits, longest_s])
