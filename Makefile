@@ -13,11 +13,17 @@ PACKAGES := slackwater webhook extender nodeagent controller certs cli
 RIGS := PYTHONPATH=tests $(BIN)/python -m rigs
 KEEP ?=
 
-.PHONY: help dev demo down test unit lint types cluster vm image chart verify clean
+.PHONY: help machine dev demo down test unit lint types cluster vm image chart verify clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-9s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST) \
 	  | if [ -t 1 ]; then cat; else sed $$'s/\033\\[[0-9]*m//g'; fi
+
+# Says at once what is missing, before anything is installed.
+machine:
+	@[ "$$(uname -s)" = Linux ] || { echo "This needs Linux (a real kubelet, cgroups); 'make unit' runs anywhere." >&2; exit 2; }
+	@[ "$$(id -u)" = 0 ] || { echo "This needs root (network namespace, mounts, cgroups): use sudo; 'make unit' does not." >&2; exit 2; }
+	@command -v go >/dev/null || [ -x /usr/local/go/bin/go ] || { echo "This needs Go, to build Kubernetes from pinned modules." >&2; exit 2; }
 
 dev: $(STAMP) ## make the virtual environment with everything for development
 
@@ -35,13 +41,13 @@ $(STAMP): pyproject.toml
 	@$(BIN)/pip install --quiet --group dev --editable .
 	@touch $@
 
-demo: $(STAMP) ## the main job for real on this machine: a cluster, lending, eviction, suspension (KEEP=1 leaves it up)
+demo: machine $(STAMP) ## the main job for real on this machine: a cluster, lending, eviction, suspension (KEEP=1 leaves it up)
 	@PYTHONPATH=tests $(BIN)/python -m demo $(if $(KEEP),--keep)
 
 down: $(STAMP) ## stop the cluster that make demo KEEP=1 left up
 	@$(RIGS) down --name demo
 
-test: $(STAMP) ## everything: unit, component, cluster (real Kubernetes) and vm (real cgroup v2) tests
+test: machine $(STAMP) ## everything: unit, component, cluster (real Kubernetes) and vm (real cgroup v2) tests
 	@$(RIGS) build
 	@$(BIN)/pytest
 
@@ -56,14 +62,14 @@ lint: $(STAMP) ## style, and the layer contracts
 types: $(STAMP) ## mypy, strict, tests too
 	@$(BIN)/mypy $(PACKAGES) tests
 
-cluster: $(STAMP) ## tests on a real single-node Kubernetes (root)
+cluster: machine $(STAMP) ## tests on a real single-node Kubernetes (root)
 	@$(RIGS) build
 	@$(BIN)/pytest -m cluster
 
-vm: $(STAMP) ## tests on a real cgroup v2 kernel with three NUMA nodes (qemu)
+vm: machine $(STAMP) ## tests on a real cgroup v2 kernel with three NUMA nodes (qemu)
 	@$(BIN)/pytest -m vm
 
-image: $(STAMP) ## build the container image
+image: machine $(STAMP) ## build the container image
 	@$(RIGS) image
 
 chart: $(STAMP) ## check and render the Helm chart
