@@ -81,11 +81,11 @@ class _Interception:
     answer: tuple[int, Raw, dict[str, str]] | None = None
     action: Callable[[], object] | None = None
     times: int = 1
-    token: str = ""
+    client: str = ""
     """Only for the client with this token; empty = any."""
 
     def fits(self, request: Request) -> bool:
-        fits_client = not self.token or request.authorization == f"Bearer {self.token}"
+        fits_client = self.client in ("", request.authorization.removeprefix("Bearer "))
         return fits_client and self.method == request.method and self.part in request.path
 
 
@@ -182,7 +182,8 @@ class ApiServer:
     def put(self, collection: str, raw: Raw) -> Raw:
         """Create or overwrite one object, status included; ``collection`` without a namespace, which ``raw`` has."""
         metadata = raw["metadata"]
-        place = _Place(*collection.rsplit("/", 1), metadata.get("namespace", ""), metadata["name"], "")
+        group_version, _, resource = collection.rpartition("/")
+        place = _Place(group_version, resource, metadata.get("namespace", ""), metadata["name"], "")
         with self._changed:
             return self._write(place, deepcopy(raw))
 
@@ -222,9 +223,12 @@ class ApiServer:
         answer = (status, _status(status, reason, f"injected {status}"), headers)
         self._interceptions.append(_Interception(method, part, answer=answer, times=times))
 
-    def before_next(self, method: str, part: str, action: Callable[[], object], *, token: str = "") -> None:
-        """Do something just before the next such call is served: somebody else is faster, or the network is slow."""
-        self._interceptions.append(_Interception(method, part, action=action, token=token))
+    def before_next(self, method: str, part: str, action: Callable[[], object], *, client: str = "") -> None:
+        """Do something just before the next such call is served: somebody else is faster, or the network is slow.
+
+        ``client`` is a client's token: only a call of that one counts.
+        """
+        self._interceptions.append(_Interception(method, part, action=action, client=client))
 
     def close_watches(self) -> None:
         """End every open watch as a server does when its timeout is over."""

@@ -32,7 +32,7 @@ def server() -> Iterator[ApiServer]:
 
 @pytest.fixture
 def client(server: ApiServer, tmp_path: Path) -> KubeClient:
-    return KubeClient.connect(server.kubeconfig(tmp_path / "kubeconfig", token="s3cret"))
+    return KubeClient.connect(server.kubeconfig(tmp_path / "kubeconfig", "s3cret"))
 
 
 def config_map(name: str, **labels: str) -> dict[str, object]:
@@ -90,9 +90,7 @@ def test_listed_items_carry_kind_and_version_and_selectors_reach_the_server(clie
         (418, ApiError), (422, Invalid), (500, ApiUnavailable), (503, ApiUnavailable),
     ],
 )  # fmt: skip
-def test_each_status_has_its_error(
-    client: KubeClient, server: ApiServer, status: int, error: type[ApiError]
-) -> None:
+def test_each_status_has_its_error(client: KubeClient, server: ApiServer, status: int, error: type[ApiError]) -> None:
     server.fail_next("GET", "/configmaps/one", status, "Because")
     with pytest.raises(ApiError) as raised:
         client.get(f"{MAPS}/one")

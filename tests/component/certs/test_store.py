@@ -167,9 +167,7 @@ def test_two_writers_at_once_agree(server: ApiServer, tmp_path: Path) -> None:
     assert bundles == [final] * 4
 
 
-def test_the_loser_takes_over_what_the_winner_wrote(
-    server: ApiServer, client: KubeClient, tmp_path: Path
-) -> None:
+def test_the_loser_takes_over_what_the_winner_wrote(server: ApiServer, client: KubeClient, tmp_path: Path) -> None:
     other = KubeClient.connect(server.kubeconfig(tmp_path / "other"))
     server.before_next("POST", "/secrets", lambda: ensure(other, NAMES, NOW))
     bundle = ensure(client, NAMES, NOW)

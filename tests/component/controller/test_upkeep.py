@@ -216,7 +216,7 @@ def test_two_leaders_at_once_do_not_overwrite_each_other(installation: Installat
 
 def test_rules_that_cannot_be_read_are_an_error_that_names_the_config_map(installation: Installation) -> None:
     installation.put("configmaps", "slackwater-webhook-rules", data={"webhooks.yaml": "name: x"})
-    with pytest.raises(InputError, match="ConfigMap slackwater-system/slackwater-webhook-rules: webhooks.yaml"):
+    with pytest.raises(InputError, match=r"ConfigMap slackwater-system/slackwater-webhook-rules: webhooks\.yaml"):
         installation.turn()
     assert installation.webhooks == []
 

@@ -42,7 +42,9 @@ def run(*arguments: str, stdin: str | None = None) -> Result:
     return CliRunner().invoke(main, ["idle", *arguments], input=stdin)
 
 
-def idle(kind: str, name: str, namespace: str | None = "shop", *, since: str = "2026-01-01T00:00:00Z") -> dict[str, Any]:
+def idle(
+    kind: str, name: str, namespace: str | None = "shop", *, since: str = "2026-01-01T00:00:00Z"
+) -> dict[str, Any]:
     return {
         "apiVersion": "tensorstack.dev/v1beta1",
         "kind": kind,

@@ -10,7 +10,7 @@ from slackwater.errors import InputError
 
 CA = b"-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----\n"
 ENCODED = base64.b64encode(CA).decode()
-WISHED = [
+WISHED: list[dict[str, Any]] = [
     {
         "name": name,
         "failurePolicy": policy,
@@ -118,5 +118,5 @@ def test_rules_are_read_from_the_config_map() -> None:
     ],
 )  # fmt: skip
 def test_rules_that_cannot_be_used_name_the_config_map(config_map: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="ConfigMap x: webhooks.yaml"):
+    with pytest.raises(InputError, match=r"ConfigMap x: webhooks\.yaml"):
         read_rules(config_map, "ConfigMap x")
