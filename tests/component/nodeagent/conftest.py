@@ -23,9 +23,16 @@ CAPACITY = 8 * GIB
 
 
 def eventually(condition: Callable[[], bool], what: str, timeout_s: float = 10) -> None:
-    """Wait until ``condition()`` holds."""
+    """Wait until ``condition()`` holds; a key or an element that is not there yet is "not yet"."""
+
+    def holds() -> bool:
+        try:
+            return condition()
+        except (KeyError, IndexError):
+            return False
+
     deadline = time.monotonic() + timeout_s
-    while not condition():
+    while not holds():
         assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
         threading.Event().wait(0.02)
 
