@@ -49,7 +49,8 @@ down: $(STAMP) ## stop the cluster that make demo KEEP=1 left up
 
 test: machine $(STAMP) ## everything: unit, component, cluster (real Kubernetes) and vm (real cgroup v2) tests
 	@$(RIGS) build
-	@$(BIN)/pytest
+	@$(BIN)/pytest -n 2 tests/unit tests/component
+	@$(BIN)/pytest tests/vm tests/cluster
 
 unit: $(STAMP) ## pure tests: seconds, no root
 	@$(BIN)/pytest tests/unit
