@@ -10,6 +10,7 @@ from rigs.installation import BLOCK, NAMESPACE, RESOURCE, Installation
 from rigs.workloads import BE, Namespace, blocks_free, create_as, lift_memory_limit, memory, memory_limit_of
 
 CHECKPOINT = Path("/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint")
+AGENT = f"system:serviceaccount:{NAMESPACE}:slackwater-nodeagent"
 READ_LIMIT = (
     "cat /sys/fs/cgroup/memory.max 2>/dev/null;"
     " sed -n 's/^hierarchical_memory_limit //p' /sys/fs/cgroup/memory/memory.stat 2>/dev/null"
@@ -167,12 +168,29 @@ def test_limit_that_somebody_lifts_is_put_back_and_counted(
     assert re.search(r"^slackwater_limit_repairs_total(\{.*\})? [1-9]", slackwater.metrics("nodeagent"), re.MULTILINE)
 
 
-def test_agents_may_write_only_what_belongs_to_their_own_node(slackwater: Installation, cluster: Cluster) -> None:
+def test_agents_may_write_only_the_nodeslack_of_their_own_node(cluster: Cluster) -> None:
     other = {"apiVersion": "slackwater.io/v1alpha1", "kind": "NodeSlack", "metadata": {"name": "another-node"}}
-    agent = f"system:serviceaccount:{NAMESPACE}:slackwater-nodeagent"
-    extra = {"authentication.kubernetes.io/node-name": cluster.node_name}
-    assert "denied" in create_as(cluster, other, user=agent, extra=extra)
-    assert "denied" in create_as(cluster, other, user=agent, extra={})
+    for extra in ({"authentication.kubernetes.io/node-name": cluster.node_name}, {}):
+        answer = create_as(cluster, other, user=AGENT, extra=extra)
+        assert "ValidatingAdmissionPolicy 'slackwater-nodeagent'" in answer, answer
+
+
+def test_agents_may_write_only_their_own_node_even_if_somebody_grants_more(cluster: Cluster) -> None:
+    name = "test-node-writer"
+    cluster.kubectl("create", "clusterrole", name, "--verb=get,patch", "--resource=nodes")
+    cluster.kubectl("create", "clusterrolebinding", name, f"--clusterrole={name}", f"--user={AGENT}")
+    cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "another-node"}})
+    token = (f"--as={AGENT}", f"--as-user-extra=authentication.kubernetes.io/node-name={cluster.node_name}")
+    try:
+        cluster.wait(
+            lambda: "labeled" in cluster.kubectl("label", "node", cluster.node_name, "test=own", *token, check=False),
+            20, "the own node to be writable",
+        )  # fmt: skip
+        answer = cluster.kubectl("label", "node", "another-node", "test=other", *token, check=False)
+        assert "ValidatingAdmissionPolicy 'slackwater-nodeagent'" in answer, answer
+    finally:
+        cluster.kubectl("label", "node", cluster.node_name, "test-")
+        cluster.kubectl("delete", "node/another-node", f"clusterrole/{name}", f"clusterrolebinding/{name}")
 
 
 def _capacity(cluster: Cluster) -> int:
