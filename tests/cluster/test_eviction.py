@@ -4,7 +4,16 @@ import time
 from typing import Any
 
 from rigs.installation import Installation
-from rigs.workloads import BE, Namespace, hold_memory, memory, memory_limit_of, memory_used_by, node_memory_used
+from rigs.workloads import (
+    BE,
+    Namespace,
+    hold_memory,
+    lift_memory_limit,
+    memory,
+    memory_limit_of,
+    memory_used_by,
+    node_memory_used,
+)
 
 GOAL_S = 5.0
 """From the crossing of the threshold to the eviction's Event. Seconds of the API's own whole-second stamps included."""
@@ -64,8 +73,12 @@ def test_pod_that_takes_more_than_its_blocks_is_stopped_by_its_own_limit(
 
 
 def test_repaired_limit_never_kills_a_pod_that_is_below_it(slackwater: Installation, namespace: Namespace) -> None:
+    cluster = slackwater.cluster
     namespace.pod("be", labels=BE, resources=memory("900Mi"), command="head -c 300m /dev/zero | tail | sleep 3600")
     uid = namespace.running("be")["metadata"]["uid"]
-    limit = memory_limit_of(slackwater.cluster, uid)
-    assert limit == 1024**3
+    assert memory_limit_of(cluster, uid) == 1024**3
+    cluster.wait(lambda: memory_used_by(cluster, uid) > 250 * 1024**2, 30, "the pod to hold its memory")
+    lift_memory_limit(cluster, uid, 2 * 1024**3)
+    cluster.wait(lambda: memory_limit_of(cluster, uid) == 1024**3, 30, "the limit to be repaired")
+    assert memory_used_by(cluster, uid) > 250 * 1024**2
     assert namespace.get("be")["status"]["containerStatuses"][0]["restartCount"] == 0

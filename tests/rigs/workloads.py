@@ -105,12 +105,6 @@ def memory_limit_of(cluster: Cluster, uid: str) -> int:
     return _read_limit(_limit_file(cluster.pod_cgroup(uid)))
 
 
-def container_limits_of(cluster: Cluster, uid: str) -> list[int]:
-    """The memory limits of the container cgroups below a pod's, the sandbox's included, ascending."""
-    below = [entry for entry in cluster.pod_cgroup(uid).iterdir() if entry.is_dir()]
-    return sorted(_read_limit(_limit_file(entry)) for entry in below)
-
-
 def lift_memory_limit(cluster: Cluster, uid: str, limit: int) -> None:
     """Write another limit into a pod's cgroup, as a stranger would."""
     _limit_file(cluster.pod_cgroup(uid)).write_text(str(limit), encoding="ascii")
